@@ -16,7 +16,6 @@ from dice._labels.views import (
     label_ratios,
     standardized_classifier,
     unexplained_share,
-    view_weights,
     with_ratios,
 )
 from dice._model.arrays import fit_logistic
@@ -179,12 +178,6 @@ def test_labels_follow_the_composition_only_if_it_explains_the_shift():
     np.testing.assert_allclose(none, 1)
     np.testing.assert_allclose(full, [1.72, 0.28, 1], atol=0.01)
     assert full[2] == half[2] == 1, "a label without reference cells is left alone"
-
-
-def test_weights_of_views_by_the_share_that_composition_does_not_explain():
-    assert view_weights(["measured", "centered", "profiles"], 0.25) == {
-        "measured": 0.75, "centered": 1.0, "profiles": 1.0,
-    }  # fmt: skip
 
 
 def test_the_excess_of_a_mean_is_shrunk_for_few_cells():

@@ -34,9 +34,7 @@ def test_roles_and_known_cells():
 def test_labels_need_cells_to_learn_from_and_to_check_by():
     sound = labelled([0, 1, 0, 1], [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
     assert check_labelled(sound) is sound
-    with pytest.raises(
-        dice.DiceError, match=r"No cell that the prior was trained on has a label in reference.obs\['t'\]"
-    ):
+    with pytest.raises(dice.DiceError, match=r"No training cell of the reference has a label in obs\['t'\]"):
         check_labelled(labelled([-1, -1, 0, 1], sound.roles))
     with pytest.raises(
         dice.DiceError, match=r"No calibration cell of the reference has a label in obs\['t'\]: train its prior"

@@ -391,7 +391,7 @@ def test_a_key_that_is_none_is_refused(reference, verb):
 def test_training_cells_need_labels_too(reference):
     kept = reference.obs["dice_split"] == "calibration"
     reference.obs["cell_type"] = reference.obs["cell_type"].where(kept)
-    with pytest.raises(dice.DiceError, match="No cell that the prior was trained on has a label"):
+    with pytest.raises(dice.DiceError, match="No training cell of the reference has a label"):
         dice.tl.transfer_labels(simulate(20, 1), reference, "cell_type")
     with pytest.raises(dice.DiceError, match="No labelled cell of the reference is a training cell"):
         dice.tl.novelty(simulate(20, 1), reference, labels_key="cell_type")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -63,16 +63,12 @@ class Labelled:
 
 def check_labelled(labelled: Labelled) -> Labelled:
     """Return labels that have training and calibration cells, or raise an error that says what is missing."""
-    if not len(labelled.cells("train")):
-        raise InputError(
-            f"No cell that the prior was trained on has a label in reference.obs[{labelled.key!r}]: label some, or call "
-            "dice.tl.train_prior(reference) again."
-        )
-    if not len(labelled.cells("calibration")):
-        raise InputError(
-            f"No calibration cell of the reference has a label in obs[{labelled.key!r}]: train its prior with "
-            "training=dice.Training(calibration_fraction=0.1)."
-        )
+    for role, kind, advice in (
+        ("train", "training", "label some, or call dice.tl.train_prior(reference) again"),
+        ("calibration", "calibration", "train its prior with training=dice.Training(calibration_fraction=0.1)"),
+    ):
+        if not len(labelled.cells(role)):
+            raise InputError(f"No {kind} cell of the reference has a label in obs[{labelled.key!r}]: {advice}.")
     return labelled
 
 
@@ -178,17 +174,14 @@ class LabelCells:
         x = self.query.likelihood.standardizer(self.query.expression(chunk, rows)).dense()
         return np.asarray(x, dtype=np.float32)
 
-    def each(self, function: Callable[[Floats, Codes], Floats]) -> Floats:
-        """Apply a function of standardised genes and positions to all cells, in chunks. Return one row per cell."""
+    def each(self, function: Callable[[Floats, Codes], tuple[Any, ...]]) -> list[Any]:
+        """Apply a function of standardised genes and positions to all cells, in chunks. Return its arrays joined."""
         if len(self.sampled) == len(self):
-            found = function(self.sample, self.sampled)
-            result = np.empty_like(found)
-            result[self.sampled] = found
-            return result
+            return [part[np.argsort(self.sampled)] for part in function(self.sample, self.sampled)]
         parts = self.query.matrix.each(
             lambda chunk, rows: function(self.standardized(chunk, rows), np.arange(rows.start, rows.stop))
         )
-        return np.concatenate(parts)
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     def observed(self, classifier: Logistic) -> Logistic:
         """Return a classifier for the query's genes. Missing genes are replaced by their conditional mean."""

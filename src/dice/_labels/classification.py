@@ -13,7 +13,7 @@ import numpy as np
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels, with_tissue
-from dice._labels.views import balanced, composition_of, label_ratios, unexplained_share, view_weights, with_ratios
+from dice._labels.views import balanced, composition_of, label_ratios, unexplained_share, with_ratios
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
@@ -56,12 +56,12 @@ class _Fitted:
     #: Share of the shift that the composition does not explain.
     unexplained: float = 0.0
 
-    def packed(self, x: Floats, rows: Codes) -> Floats:
-        """Return columns (n, 2 C + 2 V): mean of the views, cells as measured, and label and probability by view."""
+    def __call__(self, x: Floats, rows: Codes) -> tuple[Floats, Floats, Codes, Floats]:
+        """Return probabilities (n, C) by all views and as measured, and label and probability (n, V) by each view."""
         found = {name: view(x, rows) for name, view in self.views.items()}
         mean, measured = with_ratios(_mean(found, self.weights), self.ratios), next(iter(found.values()))
         labels, likely = (np.stack([pick(found[name], 1) for name in self.weights], 1) for pick in (np.argmax, np.max))
-        return np.concatenate([mean, measured, labels, likely], axis=1)
+        return mean, measured.astype(np.float64), labels, likely
 
 
 def _mean(found: Mapping[str, Floats], weights: Mapping[str, float]) -> Floats:
@@ -81,16 +81,13 @@ def classify(
     If the query cannot be told from the reference, only the view of cells as measured is used. The weight of the other
     views and of the self-taught regression grows with the strength of the shift.
     """
-    averaged, n_labels = isinstance(shift, Shift) and shift.strategy == "auto", len(model.names)
+    averaged = isinstance(shift, Shift) and shift.strategy == "auto"
     views, offsets = views_of(cells, model, classifier, shift)
     fitted = _fit(views, averaged)
-    parts = [n_labels, 2 * n_labels, 2 * n_labels + len(fitted.weights)]
-    probabilities, measured, given, likely = np.split(cells.each(fitted.packed), parts, axis=1)
+    probabilities, measured, given, likely = cells.each(fitted)
     weight = shift_strength(auc) if averaged else 1.0
     if averaged and weight > 0:
-        among = np.zeros(len(cells), dtype=bool)
-        among[cells.sampled] = True
-        self_taught = taught(cells, probabilities, np.arange(len(cells)), among=among)
+        self_taught = taught(cells, probabilities, np.arange(len(cells)))
         by_views, by_all = ((1 - weight) * measured + weight * p for p in (probabilities, self_taught))
         probabilities = with_all_labels(by_all, by_views)
     elif averaged:
@@ -103,8 +100,8 @@ def classify(
         "candidates": model.scores(views.weights),
         "shift": offsets,
     }
-    strength, by_view = shift_strength(auc, int(cells.seen.sum())), (given.astype(np.intp), likely)
-    return Classified(probabilities, measured, by_view, views.weights, strength, tissue_weight, record)
+    strength = shift_strength(auc, int(cells.seen.sum()))
+    return Classified(probabilities, measured, (given, likely), views.weights, strength, tissue_weight, record)
 
 
 def shift_strength(auc: float, n_cells: int | None = None) -> float:
@@ -135,7 +132,8 @@ def _fit(views: Views, averaged: bool) -> _Fitted:
     for _ in range(ROUNDS):
         matched = views.matching(*balanced(current, reference, uneven))
         found |= {name: view(cells.sample, rows) for name, view in matched.items()}
-        weights = view_weights(found, share) if averaged else dict.fromkeys(matched, 1.0)
+        # The composition explains a part of the shift, and cells as measured count by this part.
+        weights = dict.fromkeys(found, 1.0) | {"measured": 1 - share} if averaged else dict.fromkeys(matched, 1.0)
         current = _mean(found, weights)
         if averaged:
             ratios = label_ratios(current, reference, share)

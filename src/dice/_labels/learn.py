@@ -153,13 +153,9 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any
     """Return the description of a reference: labels with cell numbers, tree, source and versions."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     card = {
-        "labels_key": labelled.key,
-        "labels": labelled.names,
-        "label_cells": counts.tolist(),
-        "cells": reference.n_obs,
-        "genes": len(prior.genes),
-        "versions": {package: version(package) for package in PACKAGES},
-    }
+        "labels_key": labelled.key, "labels": labelled.names, "label_cells": counts.tolist(),
+        "cells": reference.n_obs, "genes": len(prior.genes), "versions": {name: version(name) for name in PACKAGES},
+    }  # fmt: skip
     if isinstance(title := record(reference, "title"), str):
         card["source"] = title
     if labelled.colors is not None:

@@ -30,16 +30,9 @@ MOST_CELLS, MOST_LABELS = 2000, 10_000
 FLOOR = 1e-4
 #: Axes of the stored arrays: labels C, latents k, genes d and calibration cells m.
 _ARRAYS = {
-    "counts": "C",
-    "centres": "Ck",
-    "whiten": "kk",
-    "calibration_codes": "m",
-    "calibration_y": "mk",
-    "gene_means": "Cd",
-    "gene_variances": "Cd",
-    "temperature": "1",
-    "batch_evidence": "2",
-}
+    "counts": "C", "centres": "Ck", "whiten": "kk", "calibration_codes": "m", "calibration_y": "mk",
+    "gene_means": "Cd", "gene_variances": "Cd", "temperature": "1", "batch_evidence": "2",
+}  # fmt: skip
 #: Axes of the arrays of every classifier: slopes, offset, and logits of calibration cells.
 _OF_CLASSIFIERS = {
     f"{name}_{part}": axes
@@ -147,15 +140,15 @@ class LabelModel:
         sizes["m"] = np.size(arrays.get("calibration_codes", ()))
         shapes = {name: tuple(sizes[axis] for axis in axes) for name, axes in (_ARRAYS | _OF_CLASSIFIERS).items()}
         check_arrays(arrays, shapes, "labels")
-        if not arrays["counts"].any():
-            raise PriorFormatError("The stored prior's 'labels/counts' must not be all zero.")
-        common = {name: arrays[name] for name in _ARRAYS}
         codes = arrays["calibration_codes"]
-        if not np.isin(codes, np.arange(len(names))).all():
-            raise PriorFormatError("The stored prior's 'labels/calibration_codes' must be codes of its labels.")
-        common["calibration_codes"] = codes.astype(np.intp)
-        if not (arrays["temperature"] > 0).all():
-            raise PriorFormatError("The stored prior's 'labels/temperature' must be positive.")
+        for name, holds, rule in (
+            ("counts", arrays["counts"].any(), "must not be all zero"),
+            ("calibration_codes", np.isin(codes, np.arange(len(names))).all(), "must be codes of its labels"),
+            ("temperature", (arrays["temperature"] > 0).all(), "must be positive"),
+        ):
+            if not holds:
+                raise PriorFormatError(f"The stored prior's 'labels/{name}' {rule}.")
+        common = {name: arrays[name] for name in _ARRAYS} | {"calibration_codes": codes.astype(np.intp)}
         classifiers = {name: Logistic(arrays[f"{name}_slopes"], arrays[f"{name}_offset"]) for name in REPRESENTATIONS}
         logits = {name: arrays[f"{name}_calibration"] for name in REPRESENTATIONS}
         return cls(names=names, classifiers=classifiers, logits=logits, card=card, **common)

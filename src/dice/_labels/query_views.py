@@ -155,7 +155,7 @@ def _check_matched(classifier: Classifier, shift: Shift) -> None:
         raise InputError(f"`classifier` must be 'auto' or 'genes' with shift={strategy!r}, got {kind!r}.")
 
 
-def taught(cells: LabelCells, probabilities: Floats, rows: Codes, among: Mask | None = None) -> Floats:
+def taught(cells: LabelCells, probabilities: Floats, rows: Codes) -> Floats:
     """Return the probabilities (n, C) of cells `rows` after self-teaching on scaled latents, or genes of a panel."""
     if cells.prior.is_panel:
         genes = cells.genes(rows)
@@ -166,17 +166,16 @@ def taught(cells: LabelCells, probabilities: Floats, rows: Codes, among: Mask | 
         )
     # The fold of a cell depends only on its name.
     parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
-    return teach(probabilities, latents, parts, among)
+    return teach(probabilities, latents, parts, np.isin(rows, cells.sampled))
 
 
-def teach(probabilities: Floats, latents: Floats, parts: Codes, among: Mask | None = None) -> Floats:
+def teach(probabilities: Floats, latents: Floats, parts: Codes, among: Mask) -> Floats:
     """Return probabilities (n, C) of the views averaged with those of the self-taught regression.
 
     The regression is on scaled latents (n, p). `parts` (n,) is the fold of every cell, from 0 to `TAUGHT_FOLDS` - 1.
-    `among` (n,) is a mask of the cells that may be used for teaching; None for all cells.
+    `among` (n,) is a mask of the cells that may be used for teaching.
     """
-    labels = probabilities.argmax(1)
-    teaching = np.ones(len(labels), dtype=bool) if among is None else among.copy()
+    labels, teaching = probabilities.argmax(1), among.copy()
     teaching[teaching] = certain_cells(probabilities[teaching])
     own = probabilities.copy()
     for part in range(TAUGHT_FOLDS):

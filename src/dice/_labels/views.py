@@ -13,7 +13,6 @@ If the composition explains the difference between query and reference, probabil
 (:func:`label_ratios`), as in the label-shift correction of Saerens, Latinne and Decaestecker (2002).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -124,14 +123,6 @@ def balanced(probabilities: Floats, reference: Floats, unexplained: float) -> tu
 def _sharpened(probabilities: Floats) -> Floats:
     sharp = np.power(probabilities, SHARPENED)
     return np.asarray(sharp / sharp.sum(1, keepdims=True))
-
-
-def view_weights(names: Iterable[str], unexplained: float) -> dict[str, float]:
-    """Return the weight of every view, given the share of the shift that the composition does not explain.
-
-    The view of cells as measured has the explained share as weight. All other views have weight 1.
-    """
-    return {name: 1 - unexplained if name == "measured" else 1.0 for name in names}
 
 
 def label_ratios(probabilities: Floats, reference: Floats, unexplained: float) -> Floats:
