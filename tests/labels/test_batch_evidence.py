@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dice._labels.learn import batch_evidence
-from dice._model.batches import explained_by_batches
+from dice._model.arrays import explained_by_batches
 
 
 def reference(shift, seed=0, n=1200):

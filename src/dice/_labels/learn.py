@@ -15,8 +15,7 @@ from dice._labels import views
 from dice._labels.cells import LabelCells, Labelled
 from dice._labels.model import MOST_CELLS, REPRESENTATIONS, LabelModel
 from dice._labels.novelty import within_groups
-from dice._model.arrays import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, explained_by_batches
-from dice._model.arrays import fit_logistic, subsample
+from dice._model.arrays import GENE_STRENGTH, LATENT_STRENGTH, Logistic, explained_by_batches, fit_logistic, subsample
 from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._types import Codes, Floats, Mask
@@ -31,6 +30,9 @@ MAX_GENE_CELLS = 5000
 LEAST_DEPTH = 0.05
 #: Panels: log depths of the cells relative to their median, and the smallest depth of copies.
 PANEL_DEPTHS, LEAST_OF_PANEL = np.linspace(-np.log(3), np.log(3), 1000, dtype=np.float32), 0.1
+#: Iterations of the regression on genes. Stopping early acts as a second penalty: on five pairs of technologies, 15
+#: iterations were at least as accurate as 100 (mean accuracy .830 against .807, one seed) and took a fifth of the time.
+GENE_ITERATIONS = 15
 #: Iterations of the regressions on latents.
 LATENT_ITERATIONS = 50
 #: Comparison of batches: maximum number of cells in a batch and outside of it, maximum number of batches, and minimum
