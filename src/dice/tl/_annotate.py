@@ -158,9 +158,8 @@ def annotate(
         assert prior is not None
         _log.next_stage(bar, 42, "Annotating: denoising")
         text, figures = _run_steps(target, reference, prior, levels, call, options, genes, bar)
-        record = {"summary": text, "params": as_plain(figures), "call": as_plain(call)}
-        record["warnings"] = np.array(warned, dtype=str)
-        write(target, Slots(uns={AnnotateKeys().uns: record}), copy=False)
+        record = as_plain({"summary": text, "params": figures, "call": call})
+        write(target, Slots(uns={AnnotateKeys().uns: record | {"warnings": np.array(warned, dtype=str)}}), copy=False)
         if path is not None:
             from dice.pl._report import report as write_report  # not at the top: only reports need matplotlib
 
