@@ -108,7 +108,7 @@ def test_levels():
     assert level_of("fine") < level_of("default") < level_of("coarse")
     assert level_of(0.7) == 0.7
     for wrong in ("finest", 0.5, 1.0, True, None, np.zeros(2)):
-        with pytest.raises(InputError, match="level="):
+        with pytest.raises(InputError, match="`level` must be"):
             level_of(wrong)
     single = Tree(1, np.empty((0, 2), np.intp), np.empty(0), np.array([4.0]))
     assert Cut(single, CUT_LEVELS["fine"]).names == ["0"]

@@ -98,7 +98,7 @@ def test_labels_need_cells_to_learn_and_to_check_by():
     assert labels_to_learn(reference, roles, None) is None
     assert labels_to_learn(reference, roles, Levels("t")).names == ["a", "b"]
     for lacking, lonely in (("calibration", [TRAIN] * 4), ("train", [CALIBRATION] * 4)):
-        with pytest.warns(dice.DiceWarning, match=f"has the role '{lacking}'"):
+        with pytest.warns(dice.DiceWarning, match=f"will hold no labels. No {lacking}"):
             assert labels_to_learn(reference, np.array(lonely, np.int8), Levels("t")) is None
 
 

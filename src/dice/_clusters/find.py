@@ -26,10 +26,7 @@ SPLIT_CELLS = 20_000
 
 def check_enough_cells(n: int, n_neighbors: int) -> None:
     if n <= n_neighbors:
-        raise InputError(
-            f"{n} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells or a smaller "
-            "n_neighbors."
-        )
+        raise InputError(f"{n} cells with expression are too few for n_neighbors={n_neighbors}: pass a smaller number.")
 
 
 def find_clusters(

@@ -129,9 +129,7 @@ def level_of(level: Any) -> float:
     """Return the `level` of a cut as a number. A name stands for a number in `CUT_LEVELS`."""
     value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
     if not is_number(value) or not 0.5 < value < 1:
-        raise InputError(
-            f"level={level!r} is unknown: use 'fine', 'default', 'coarse' or an agreement between 0.5 and 1."
-        )
+        raise InputError(f"`level` must be 'fine', 'default', 'coarse' or a number between 0.5 and 1, got {level!r}.")
     return float(value)
 
 

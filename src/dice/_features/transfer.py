@@ -141,8 +141,7 @@ def predict_features(
     fit = np.concatenate([train, validation])
     if len(fit) < 2:
         raise InputError(
-            "The training cells of the prior have no measured features: call dice.tl.train_prior on a reference with "
-            "measured features."
+            "No training cell of the prior has features: call dice.tl.train_prior on cells that have them."
         )
     batches = None if batch_key is None else read_batches(reference, batch_key, "reference").codes[fit]
     folds = folds_of(fit, seed, batches)

@@ -200,24 +200,22 @@ def batch_evidence(
         inside = inside[np.isin(labels[inside], labels[outside])]
         if len(inside) < EVIDENCE_CELLS or len(np.unique(labels[outside])) < 2:
             continue
-        probabilities = _by_views(latents, components, labels, inside, outside, n_labels)
+        probabilities = _by_views((latents, components), labels, inside, outside, n_labels)
         wrong = (probabilities.argmax(1) != labels[inside]).sum()
         total += [wrong, (1 - probabilities.max(1)).sum()]
     return total.astype(np.float32)
 
 
-def _by_views(
-    latents: Floats, components: Floats, labels: Codes, inside: Codes, outside: Codes, n_labels: int
-) -> Floats:
-    """Return mean probabilities (n, C) of the cells `inside` a batch, learned from the cells `outside`."""
-    codes = labels[outside]
-    known = [
-        fit_logistic(x[outside], codes, n_labels, strength=strength, max_iter=EVIDENCE_ITERATIONS)
-        for x, strength in ((latents, LATENT_STRENGTH), (components, GENE_STRENGTH))
-    ]
-    measured = [classifier(x[inside]) for classifier, x in zip(known, (latents, components), strict=True)]
+def _by_views(inputs: tuple[Floats, Floats], labels: Codes, inside: Codes, outside: Codes, n_labels: int) -> Floats:
+    """Return mean probabilities (n, C) of the cells `inside` a batch, learned from the cells `outside`.
+
+    Classifiers of latents and of components are averaged, and the latter also with the moments of components matched.
+    """
+    codes, measured = labels[outside], []
+    for x, strength in zip(inputs, (LATENT_STRENGTH, GENE_STRENGTH), strict=True):
+        classifier = fit_logistic(x[outside], codes, n_labels, strength=strength, max_iter=EVIDENCE_ITERATIONS)
+        measured.append(classifier(x[inside]))
     counts = np.bincount(codes, minlength=n_labels).astype(np.float64)
-    moments = views.LabelMoments(*views.label_moments(components[outside], codes, n_labels), counts)
-    composition = views.composition_of(np.mean(measured, axis=0), moments.composition)
-    own = views.OwnScale.of(components[inside], moments, composition)
-    return np.mean([*measured, views.standardized_classifier(known[1], own)(components[inside])], axis=0)
+    moments = views.LabelMoments(*views.label_moments(x[outside], codes, n_labels), counts)
+    own = views.OwnScale.of(x[inside], moments, views.composition_of(np.mean(measured, axis=0), moments.composition))
+    return np.mean([*measured, views.standardized_classifier(classifier, own)(x[inside])], axis=0)

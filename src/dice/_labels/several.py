@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,16 +66,14 @@ def by_each(
         raise InputError("Pass one or more references, and no `report` with a list: call dice.pl.report afterwards.")
     sources = [Source.of(one, place, labels_key) for place, one in enumerate(reference, 1)]
 
-    def annotated(source: Source, copy: bool) -> AnnData:
+    opinions: list[Opinion] = []
+    for source in reversed(sources):
         _log.say(f"Reference {source.place} of {len(sources)}.")
-        found = verb(adata, source.prior or source.reference, source.labels_key, **given, copy=copy)
-        # `found or adata` would not do, because an object without cells is false.
-        return adata if found is None else found
-
-    others = [source.opinion(annotated(source, copy=True)) for source in reversed(sources[1:])]
-    first, query = sources[0], annotated(sources[0], copy)
-    opinions, keys = [first.opinion(query), *reversed(others)], first.keys
+        found = verb(adata, source.prior or source.reference, source.levels, **given, copy=copy or source.place > 1)
+        query = adata if found is None else found
+        opinions.insert(0, source.opinion(query))
     # Safe labels and labels by view are removed, because they are those of the first reference alone.
+    keys = sources[0].keys
     keys_safe = SafeKeys(keys.key)
     stale = {keys.views, keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns}
     stale |= {name for name in read.names(query, "obs") if name.startswith(keys_safe.at)}
@@ -91,7 +89,8 @@ class Source:
     place: int
     #: New names of its labels, by old name.
     renamed: Mapping[str, str]
-    labels_key: LabelsKey
+    #: The column of its labels, or several levels.
+    levels: Levels
     #: The prior of a reference without cells.
     prior: Prior | None
 
@@ -104,10 +103,11 @@ class Source:
             raise InputError(f"The new names of labels must be a dict of texts, got {said(renamed)}.")
         # An object without cells may have been read from the file of a prior.
         prior = None if isinstance(reference, AnnData) and reference.n_obs else find_prior(reference)
-        own, asked = labels_key if prior is None else prior.params.get("labels_key"), Levels.of(labels_key)
-        if prior is not None and asked is not None and own not in (None, asked.key):
+        asked = Levels.of(labels_key)
+        own = asked if prior is None else Levels.of(prior.params.get("labels_key"))
+        if own is not None and asked is not None and own.key != asked.key:
             raise InputError(
-                f"Reference {place} has no labels {asked.key!r}, only {own!r}: give the column of the other "
+                f"Reference {place} has no labels {asked.key!r}, only {own.key!r}: give the column of the other "
                 "references this name, or leave `labels_key` out if all references are priors."
             )
         if own is None:
@@ -116,20 +116,14 @@ class Source:
         known = source.known_labels()
         unknown = [name for name in renamed if name not in known]
         if unknown:
-            raise InputError(
-                f"Reference {place} has no labels {said(unknown)} to rename: pass some of {sorted(known)[:20]}."
-            )
+            names = sorted(known)[:20]
+            raise InputError(f"Reference {place} has no labels {said(unknown)} to rename: pass some of {names}.")
         return source
-
-    @property
-    def column(self) -> str:
-        """Column of its labels. Of several levels, it is the finest."""
-        return cast("Levels", Levels.of(self.labels_key)).key
 
     @property
     def keys(self) -> LabelKeys:
         """Keys of the labels that it gives to the query."""
-        return LabelKeys(f"{self.column}_dice")
+        return LabelKeys(f"{self.levels.key}_dice")
 
     @property
     def name(self) -> str:
@@ -161,8 +155,8 @@ class Source:
         """Return the names of its labels, including coarse ones."""
         if self.prior is not None and self.prior.labels is not None:
             return set(self.prior.labels.names)
-        levels, who = cast("Levels", Levels.of(self.labels_key)), f"reference {self.place}"
-        columns = (read_labels(self.reference, key, who).categories for key in (*levels.columns, levels.key))
+        keys, who = (*self.levels.columns, self.levels.key), f"reference {self.place}"
+        columns = (read_labels(self.reference, key, who).categories for key in keys)
         return {str(name) for column in columns for name in column}
 
     def _shared(self, labels: Iterable[str]) -> list[str]:
@@ -172,7 +166,7 @@ class Source:
     def _label_cells(self) -> pd.Series:
         """Return the number of reference cells with each label, or the number that the prior was learned from."""
         if self.prior is None or self.prior.labels is None:
-            return read.column(self.reference, self.column).astype(str).value_counts()
+            return read.column(self.reference, self.levels.key).astype(str).value_counts()
         return pd.Series(self.prior.labels.counts, self.prior.labels.names)
 
 

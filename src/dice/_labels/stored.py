@@ -121,14 +121,11 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: Lab
     if (levels := Levels.of(labels_key)) is None:
         return None
     labelled = labels_in_tree(reference, levels, roles.astype(np.intp), "adata")
-    for role in ("train", "calibration"):
-        if not len(labelled.cells(role)):
-            _log.warn(
-                f"No cell with a label in adata.obs[{labelled.key!r}] has the role {role!r}, so the prior will hold no "
-                "labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
-            )
-            return None
-    return labelled
+    try:
+        return check_labelled(labelled)
+    except InputError as error:
+        _log.warn(f"The prior will hold no labels. {error}")
+        return None
 
 
 def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
