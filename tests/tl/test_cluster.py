@@ -97,7 +97,7 @@ def test_levels_cut_the_same_tree(query, monkeypatch):
         assert query.uns["dice_cluster"]["choice"]["n_clusters"] == found.nunique()
     dice.tl.cluster(query, level="default")
     assert (query.obs["dice_cluster"] == default).all()
-    with pytest.raises(InputError, match="level="):
+    with pytest.raises(InputError, match="`level` must be"):
         dice.tl.cluster(query, level=1.5)
 
 

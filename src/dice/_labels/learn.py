@@ -77,7 +77,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
         temperature=_temperature(moments, held_out, labelled.codes[calibration], prior.projection.scale),
         card=card_of(reference, prior, labelled) | entries,
     )  # fmt: skip
-    return replace(model, card=model.card | _scores(model))
+    return replace(model, card={**model.card, **_scores(model)})
 
 
 def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
