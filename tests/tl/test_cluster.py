@@ -311,6 +311,23 @@ def test_an_object_without_a_prior_gets_one(capsys, logged):
     assert ("dice_lognorm" in cells.layers) is not logged
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_prior_is_learned_from_variable_genes(marked, monkeypatch):
+    """All genes would add the noise of those that do not vary. Genes that the user has marked are used as they are."""
+    monkeypatch.setattr("dice.tl._cluster.N_TOP_GENES", 40)
+    rng = np.random.default_rng(0)
+    codes = rng.integers(3, size=300)
+    cells = ad.AnnData(rng.poisson(3 * rng.gamma(0.3, size=(3, 300))[codes]).astype(np.float32))
+    if marked:
+        cells.var["highly_variable"] = np.arange(300) < 50
+    dice.tl.cluster(cells)
+    column = "highly_variable" if marked else "dice_genes"
+    np.testing.assert_array_equal(cells.varm["dice_loadings"].any(1), cells.var[column])
+    assert cells.var[column].sum() == (50 if marked else 40)
+    assert ("dice_genes" in cells.var) is not marked
+    assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.9
+
+
 @pytest.mark.parametrize("n", [0, 1, 15])
 def test_no_prior_is_trained_on_cells_that_are_too_few_to_cluster(query, monkeypatch, n):
     monkeypatch.setattr("dice.tl._cluster.train_prior", None)

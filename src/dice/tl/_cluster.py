@@ -26,9 +26,14 @@ from dice._keys import ClusterKeys, DenoiseKeys, PriorKeys
 from dice._model.counts import TARGET_SUM
 from dice._query.query import Query
 from dice._query.samples import denoised_query
+from dice._train.genes import choose_genes
 from dice.options import Options
 from dice.tl._denoise import denoise
 from dice.tl._train_prior import train_prior
+
+#: Number of variable genes that a prior is learned from, as in scanpy's tutorials. More genes add noise and time: on
+#: three sets of Baron's pancreas cells, ARI was .75 with 2,000 genes, .62 with 3,000 and .56 with all (one seed).
+N_TOP_GENES = 2000
 
 
 def cluster(
@@ -64,7 +69,8 @@ def cluster(
     ----------
     adata
         A query, denoised or not, or a data set with its own prior. Without a reference and a prior, a prior is trained
-        on these cells first. Expression is log-normalised, or raw counts.
+        on these cells first: on the genes in ``adata.var["highly_variable"]``, or on the 2,000 most variable ones,
+        which are then marked in ``adata.var["dice_genes"]``. Expression is log-normalised, or raw counts.
     reference
         The reference with the prior. None uses the prior that made the embedding if it is in memory, or the prior in
         `adata`.
@@ -145,7 +151,7 @@ def cluster(
         target = adata.copy() if copy else adata
         with all_or_nothing(target):
             settings |= {"batch_key": batch_key, "prior_key": prior_key, "random_state": random_state}
-            layer = _learn(target, prior_key, random_state) if learns else None
+            layer = _learn(target, batch_key, prior_key, random_state) if learns else None
             denoise(target, reference, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
             cluster(target, reference, level=level, use_rep=use_rep, key_added=key_added, **settings)
         return target if copy else None
@@ -161,11 +167,17 @@ def cluster(
     return write(adata, denoised | slots | Slots(obsm={keys.leaves: leaves}, obsp=obsp), copy=copy)
 
 
-def _learn(adata: AnnData, prior_key: str, random_state: int) -> str | None:
-    """Train a prior on these cells, and return the layer with their expression."""
+def _learn(adata: AnnData, batch_key: str | None, prior_key: str, random_state: int) -> str | None:
+    """Train a prior on the variable genes of these cells, and return the layer with their expression."""
     _log.say(f"adata holds no prior: one is trained on its {adata.n_obs:,} cells, and stored in it.")
-    layer = expression_layer(adata, None, TARGET_SUM, "adata")
-    train_prior(adata, layer=layer, key_added=PriorKeys(prior_key).uns, random_state=random_state)
+    keys, layer = PriorKeys(prior_key), expression_layer(adata, None, TARGET_SUM, "adata")
+    mask_var = "highly_variable"
+    if mask_var not in read.names(adata, "var"):
+        every = np.ones(adata.n_vars, dtype=bool)
+        chosen, _ = choose_genes(adata, every, n_top_genes=N_TOP_GENES, batch_key=batch_key, layer=layer, labels=None)
+        mask_var = keys.genes
+        write(adata, Slots(var={mask_var: chosen}), copy=False)
+    train_prior(adata, layer=layer, mask_var=mask_var, key_added=keys.uns, random_state=random_state)
     return layer
 
 
