@@ -95,10 +95,10 @@ def test_a_shift_of_all_groups_is_not_new(known):
     y[codes == 15] = 14 + rng.normal(size=(25, 3))
     called = call_groups(query_of(empty), y, codes, 16, known, 0.1)
     np.testing.assert_array_equal(np.flatnonzero(called.novel), [15])
-    with pytest.warns(
-        dice.DiceWarning, match="No single cell is called novel, because the query differs .* as a whole"
-    ):
-        warn_of_doubt(query_of(empty), 200, 0.1, 0, called)
+    # The summary of annotate, which compares groups, advised to pass groupby="auto".
+    for groupby, advice in ((None, ". Pass groupby='auto' to compare groups with"), ("auto", ", but groups are comp")):
+        with pytest.warns(dice.DiceWarning, match=f"because the query differs from its reference as a whole{advice}"):
+            warn_of_doubt(query_of(empty), 200, 0.1, 0, called, groupby)
 
 
 def test_few_groups_are_not_compared_with_each_other(known):

@@ -149,15 +149,16 @@ def call_groups(
 
 
 def warn_of_doubt(
-    query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups, *, named: bool = False
+    query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups, groupby: str | None = None
 ) -> None:
-    """Warn if a shift prevents calls of single cells, or if the test of cells or of `named` groups has no power."""
+    """Warn if a shift prevents calls of single cells, or if the test of cells or of named groups has no power."""
     n_cells = int((~query.latents.empty).sum())
     fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
     if called.shifted:
+        compared = ", but groups are compared" if groupby else ". Pass groupby='auto' to compare groups"
         _log.warn(
-            "No single cell is called novel, because the query differs from its reference as a whole. Pass "
-            f"groupby='auto' to compare groups with each other (from {FEWEST_GROUPS} groups of {LEAST_CELLS} cells)."
+            f"No single cell is called novel, because the query differs from its reference as a whole{compared} with "
+            f"each other (from {FEWEST_GROUPS} groups of {LEAST_CELLS} cells)."
         )
     elif not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
         needed = f" unless {fewest} are more novel than all calibration cells" if fewest <= n_cells else ""
@@ -166,7 +167,7 @@ def warn_of_doubt(
             "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
             "cells (groupby=), or use the p-values in obs['dice_novelty_p']."
         )
-    if named and not called.shifted and np.isnan(called.p).all():
+    if groupby not in (None, "auto") and not called.shifted and np.isnan(called.p).all():
         _log.warn(
             f"No group can be tested: either every group has fewer than {LEAST_CELLS} cells, or every known group has "
             f"fewer than {LEAST_KNOWN} calibration cells."

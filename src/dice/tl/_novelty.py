@@ -120,7 +120,7 @@ def novelty(
         codes, titles = np.where(latents.empty, -1, tested.codes), list(map(str, tested.categories))
         called = novel_cells.call_groups(query, y, codes, len(titles), known, fdr)
         novel = novel_cells.discoveries(p, fdr) & ~latents.empty & (not called.shifted)
-        novel_cells.warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called, named=named is not None)
+        novel_cells.warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called, groupby)
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
     params |= {"fewest_novel": novel_cells.fewest_discoveries(len(score), len(ranked), fdr), "shift_auc": called.auc}
     record: dict[str, Any] = {"call": call, "params": params, "warnings": np.array(warned, dtype=str)}
