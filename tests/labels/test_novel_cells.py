@@ -16,7 +16,7 @@ from dice._labels.novelty import Groups
 
 def query_of(empty):
     cells, prior = np.arange(len(empty)), SimpleNamespace(latent_scale=1.0)
-    return SimpleNamespace(latents=SimpleNamespace(empty=empty), prior=prior, seeds=cells, order=cells)
+    return SimpleNamespace(latents=SimpleNamespace(empty=empty), prior=prior, seeds=cells, expressing=cells[~empty])
 
 
 def powerless(n_cells, n_calibration, fdr, n_novel=0):
