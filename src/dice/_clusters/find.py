@@ -49,12 +49,10 @@ def find_clusters(
     with _log.progress(total=3, desc="Finding neighbours", unit="stage") as bar:
         found, distances = nearest(cells.whole, n_neighbors, random_state)
         graph = shared_neighbors(found)
-        bar.update()
-        bar.set_description("Finding fine clusters")
+        _log.next_stage(bar, 1, "Finding fine clusters")
         codes = communities(as_graph(graph), FINE, flavor=flavor, random_state=random_state)
         codes = np.unique(codes, return_inverse=True)[1]
-        bar.update()
-        bar.set_description("Comparing clusters")
+        _log.next_stage(bar, 1, "Comparing clusters")
         tree = grow(codes, graph, cells.apart)
         bar.update()
     leaves = np.full((n, 1 + 2 * cells.halves.shape[1]), -1, dtype=np.int16)

@@ -87,8 +87,7 @@ def labels_of(
     if (counts == 1).any():
         single = [str(name) for name in labels.categories[counts == 1]]
         _log.warn(
-            f"Labels of a single cell are left out ({len(single)}, for example {single[:5]}): one cell cannot serve "
-            "for training and for calibration; merge these labels with others to keep them.",
+            f"Labels of a single cell are left out ({len(single)}, for example {single[:5]}): merge them with others."
         )
         labels = labels.remove_categories(labels.categories[counts == 1])
     if len(labels.categories) < 2:

@@ -1,4 +1,4 @@
-"""Label probabilities of a query, averaged over several views, and the votes of groups of cells.
+"""Label probabilities of a query, averaged over several views.
 
 Each view is a function of cells. Two steps alternate on a sample of the query: estimate the composition, and fit the
 views that depend on the composition.
