@@ -140,9 +140,7 @@ def predict_features(
     )
     fit = np.concatenate([train, validation])
     if len(fit) < 2:
-        raise InputError(
-            "No training cell of the prior has features: call dice.tl.train_prior on cells that have them."
-        )
+        raise InputError("No training cell of the prior has features: call dice.tl.train_prior on cells with features.")
     batches = None if batch_key is None else read_batches(reference, batch_key, "reference").codes[fit]
     folds = folds_of(fit, seed, batches)
     _check_folds(features, fit, folds, batch_key)

@@ -59,9 +59,7 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
 def _learned(y: Floats, calibration: Mask, codes: Codes | None) -> tuple[Groups, Floats, Codes]:
     """Return groups of cells y (n, k), by label (n,) or by cluster, and latents and groups of calibration cells."""
     if not calibration.any():
-        raise InputError(
-            "The reference has no calibration cells: train it with dice.Training(calibration_fraction=0.1)."
-        )
+        raise InputError("The prior has no calibration cells: train it with dice.Training(calibration_fraction=0.1).")
     if codes is None:
         groups = Groups.of(y[~calibration], novelty.cluster(y[~calibration]))
         return groups, y[calibration], groups.predict(y[calibration] / groups.scale).argmax(1)

@@ -73,7 +73,7 @@ def by_each(
         query = adata if found is None else found
         opinions.insert(0, source.opinion(query))
     # Safe labels and labels by view are removed, because they are those of the first reference alone.
-    keys = sources[0].keys
+    keys = LabelKeys(f"{sources[0].levels.key}_dice")
     keys_safe = SafeKeys(keys.key)
     stale = {keys.views, keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns}
     stale |= {name for name in read.names(query, "obs") if name.startswith(keys_safe.at)}
@@ -121,11 +121,6 @@ class Source:
         return source
 
     @property
-    def keys(self) -> LabelKeys:
-        """Keys of the labels that it gives to the query."""
-        return LabelKeys(f"{self.levels.key}_dice")
-
-    @property
     def name(self) -> str:
         """Name of the reference in the results."""
         shelf = None if self.prior is None else self.prior.params.get("shelf")
@@ -135,7 +130,7 @@ class Source:
 
     def opinion(self, adata: AnnData) -> Opinion:
         """Read the labels and the novelty of a query that was annotated with this reference."""
-        keys, novelty = self.keys, NoveltyKeys()
+        keys, novelty = LabelKeys(f"{self.levels.key}_dice"), NoveltyKeys()
         names = self._shared(read.record(adata, keys.uns)["labels"].astype(str))
         tables = (read.feature_table(adata, key).set_axis(names, axis=1) for key in (keys.probability, keys.set))
         # Labels with the same new name become one label.

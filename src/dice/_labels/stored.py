@@ -33,9 +33,7 @@ def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
     """Return the labels that `labels_key` names; None names those that the prior was trained with."""
     levels = Levels.of(prior.params.get("labels_key") if labels_key is None else labels_key)
     if levels is None:
-        raise InputError(
-            "The prior was trained without labels: pass `labels_key`, the column of labels in reference.obs."
-        )
+        raise InputError("The prior was trained without labels: pass `labels_key`, a column of reference.obs.")
     return levels
 
 
@@ -46,10 +44,7 @@ def model_of(reference: object, prior: Any, levels: Levels, prior_key: str, foun
         LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
     model = read_or_learn(reference, prior, levels, prior_key, int(found.record["call"].get("random_state", 0)))
     if model.names != found.names:
-        raise InputError(
-            "The query has labels of another reference or tree: pass the reference of the labels, or call "
-            "dice.tl.transfer_labels again."
-        )
+        raise InputError("The query has labels of another reference or tree: pass that one, or transfer labels again.")
     return model
 
 
