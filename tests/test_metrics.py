@@ -314,7 +314,7 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.clisi(TWO, [["a", "b"]]), r"adata\.obs\['cell_type'\]"),
         (lambda: metrics.clisi(TWO, ["a", "b"], perplexity=1), "above 1"),
         (lambda: metrics.ilisi(TWO, ["a", None]), "pass more cells"),
-        (lambda: metrics.ilisi(TWO, [None, None]), "different batches, got 0: choose batches"),
+        (lambda: metrics.ilisi(TWO, [None, None]), "needs 1 batches, got 0: choose batches"),
         (lambda: metrics.lisi_neighbors(TWO, ["a", "b"], n_neighbors=0), "must be at least 1"),
         (lambda: metrics.lisi_neighbors(TWO, ["a", None]), "pass more cells"),
         (lambda: metrics.silhouette(TWO, ["a", "a"]), "choose labels that tell cells apart"),

@@ -115,7 +115,7 @@ def test_errors_name_the_fix(labelled):
     with pytest.raises(InputError, match="set groupby to a column of labels"):
         pl.transfer(labelled, "cell_type", groupby="dice_uncertainty")
     labelled.obs["other"] = "something"
-    with pytest.raises(InputError, match="set truth_key to a column that has them"):
+    with pytest.raises(InputError, match="has none of the labels"):
         pl.reliability(labelled, "cell_type", truth_key="other")
 
 

@@ -83,7 +83,7 @@ def test_three_data_sets_and_all_genes(pair) -> None:
     ("change", "text"),
     [
         (lambda a, b: (a,), "1 data set"),
-        (lambda a, b: (a, b[:, :0]), "No gene is shared.*same kind of identifier"),
+        (lambda a, b: (a, b[:, :0]), "share no gene: set var_names to names of one kind"),
         (lambda a, b: (a, ad.AnnData(b.X.toarray() - 1, var=b.var)), "negative"),
         (lambda a, b: (a, ad.AnnData(b.X[:, [0, 0]], var=b.var.iloc[[0, 0]])), "make_unique"),
     ],

@@ -37,7 +37,7 @@ def panels(
     n_panels: int,
     *,
     widths: float | Sequence[float] = PANEL,
-    height: float = PANEL,
+    height: float | Sequence[float] = PANEL,
     same_limits: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
@@ -51,23 +51,23 @@ def panels(
         Width of every column in inches. With one number, a row has as many panels as fit on a page. Titles, legends and
         colour bars are added to the size of the figure.
     height
-        Height of a panel in inches.
+        Height of a panel in inches, or heights of its parts. Each part has axes of its own.
     same_limits
         Use the same limits in all panels.
     square
         Whether all panels are square maps. They are then moved close together.
     """
     widths = [widths] * columns(n_panels, widths) if isinstance(widths, int | float) else widths
-    n_rows = math.ceil(n_panels / len(widths))
+    n_rows, parts = math.ceil(n_panels / len(widths)), [height] if isinstance(height, int | float) else [*height]
     figure, cells = plt.subplots(
-        n_rows, len(widths), squeeze=False, sharex=same_limits, sharey=same_limits, width_ratios=widths,
-        figsize=(sum(widths), n_rows * height),
+        n_rows * len(parts), len(widths), squeeze=False, sharex=same_limits, sharey=same_limits,
+        figsize=(sum(widths), n_rows * sum(parts)), width_ratios=widths, height_ratios=parts * n_rows,
         layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square),
     )  # fmt: skip
-    axes = list(cells.flat)
-    for spare in axes[n_panels:]:
+    axes = list(cells.reshape(n_rows, len(parts), -1).swapaxes(1, 2).flat)
+    for spare in axes[n_panels * len(parts) :]:
         spare.remove()
-    return figure, axes[:n_panels]
+    return figure, axes[: n_panels * len(parts)]
 
 
 def columns(n_panels: int, width: float) -> int:

@@ -29,6 +29,8 @@ KEPT_LABELS, KEPT_GENES = 16, 64
 #: Columns that are shown when the mouse is over a cell, and endings of names of further such columns.
 HOVER = ("dice_uncertainty", "dice_novelty")
 HOVER_ENDS = ("_dice", "_dice_prob", "_dice_set", "_dice_status")
+#: Parts of the record of a call that the page shows. A record has one of the first two.
+PARTS = ("params", "call", "reference", "summary", "genes", "warnings")
 #: Colours of the status of labels: pale for labels that can be used, bright for doubtful ones.
 STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
 
@@ -46,13 +48,8 @@ def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
 def transferred(adata: AnnData) -> list[str]:
     """Return the keys of all transferred labels in `adata` whose slots are complete."""
     there, tables = read.names(adata, "obs"), read.names(adata, "obsm")
-    records = {key: read.record(adata, key) for key in read.names(adata, "uns") if key in there}
-    return [
-        key
-        for key, record in records.items()
-        if isinstance(record, Mapping) and "labels" in record
-        if LabelKeys(key).probability in tables and LabelKeys(key).status in there
-    ]
+    labelled = [key for key in there if LabelKeys(key).probability in tables and LabelKeys(key).status in there]
+    return [key for key in read.names(adata, "uns") if key in labelled and "labels" in read.record(adata, key)]
 
 
 def first_color(adata: AnnData, columns: list[Colors], *, status: bool = False) -> str | None:
@@ -166,37 +163,19 @@ def expression_of(adata: AnnData, genes: Sequence[str], layer: str | None) -> di
     return {"genes": found, "most": most, "values": encode(np.rint(values.clip(0) / most * 255).astype(np.uint8))}
 
 
-def records(adata: AnnData) -> dict[str, dict[str, Any]]:
-    """Return the records of calls that are stored in ``uns``, as text."""
+def records(adata: AnnData) -> dict[str, Any]:
+    """Return the parts of the records of calls that the page shows, with all values as text."""
     found = {key: read.record(adata, key) for key in read.names(adata, "uns")}
-    return {
-        key: _texts(record)
-        for key, record in found.items()
-        if isinstance(record, Mapping) and {"params", "call"} & set(record)
-    }
+    calls = {key: record for key, record in found.items() if isinstance(record, Mapping) and {*record} & {*PARTS[:2]}}
+    return {key: {part: _text(record[part]) for part in PARTS if part in record} for key, record in calls.items()}
 
 
-def _texts(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters, warnings, genes and summaries of a call as text."""
-    shown: dict[str, Any] = {
-        part: {str(name): _plain(value) for name, value in sorted(record[part].items())}
-        for part in ("params", "call")
-        if isinstance(record.get(part), Mapping)
-    }
-    shown |= {part: str(record[part]) for part in ("reference", "summary") if isinstance(record.get(part), str)}
-    shown["warnings"] = [str(text) for text in np.ravel(record.get("warnings", []))]
-    if isinstance(genes := record.get("genes"), Mapping):
-        missing = [str(gene) for gene in np.ravel(genes.get("missing", []))]
-        shown["genes"] = {"text": str(genes.get("text", "")), "missing": missing}
-    return shown
-
-
-def _plain(value: Any) -> str:
+def _text(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_plain(part)}" for name, part in sorted(value.items()))
-    if isinstance(value, float | np.floating):
-        return f"{value:.6g}"
-    return ", ".join(map(str, value)) if isinstance(value, np.ndarray | list | tuple) else str(value)
+        return {str(name): _text(part) for name, part in sorted(value.items())}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_text(part) for part in value]
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def encode(values: NDArray[Any]) -> str:

@@ -113,10 +113,8 @@ class Parameter:
         for name, cls in self.settings.items():
             if word in ("auto", name) and given.keys() <= {item.name for item in fields(cls)}:
                 return cls(**given)
-        raise InputError(
-            f"{_dashed(self.name)} {word} cannot be combined with {' and '.join(map(_dashed, given))}: leave "
-            "one of them out."
-        )
+        others = " and ".join(map(_dashed, given))
+        raise InputError(f"{_dashed(self.name)} {word} cannot be combined with {others}: leave one of them out.")
 
 
 @cache

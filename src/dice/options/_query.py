@@ -133,10 +133,7 @@ class Options:
             return "direct"
         if self.method == "auto":
             return "split" if gaussian else "gibbs"
-        raise InputError(
-            "method='direct' is exact only for Gaussian noise that is the same for all genes, all of the prior's genes "
-            "and a single rho: pass method='auto'."
-        )
+        raise InputError("method='direct' is exact only for one rho, all genes and equal Gaussian noise: pass 'auto'.")
 
     @property
     def measurable(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.colors import SAFE, Colors, read_groups, read_numbers
+from dice._data.colors import MISSING, SAFE, Colors, read_groups, read_numbers
 from dice._data.graph import layout
 from dice._keys import NoveltyKeys
 from dice._plot import PANEL, Axes, Drawn, draw, panels, plot
@@ -17,8 +17,8 @@ from dice._types import Floats, Mask
 WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.novelty"}
 #: Height of a row in inches, and the colour of novel cells and groups.
 ROW, RING = 0.16, "#D55E00"
-#: Colour and values for every box, by the text beside it.
-Boxes = Mapping[str, tuple[str, Floats]]
+#: Quantiles at the ends of whiskers, boxes and in the middle.
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @plot
@@ -73,7 +73,7 @@ def distribution(
     novel = _flags(adata, keys.flag) if keys.flag in columns else None
     use_rep = use_rep or ("X_dice" if novel is None else "X_dice_pca")
     where = layout(adata, use_rep)
-    rows = {} if groups is None else _rows(groups, numbers, novel)
+    rows = [] if groups is None else _rows(groups, numbers, novel)
     # The map is as high as the boxes, so that no space is empty.
     height = max(PANEL, ROW * len(rows))
     figure, axes = panels(2, widths=(height, PANEL), height=height, square=False)
@@ -113,25 +113,23 @@ def _mark(ax: Axes, where: Floats, novel: Mask) -> None:
         draw.add_legend(ax, [draw.scatter(ax, where[novel], label="novel", size=area, zorder=4, **look)], low=True)
 
 
-def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> Boxes:
-    """Return the boxes of all labels, the largest median first and cells without a label last."""
+def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> list[tuple[str, str, Floats]]:
+    """Return text, colour and quantiles of all labels, the largest median first and cells without a label last."""
     rows = []
     for name, color, mine in groups.groups:
         share = "" if novel is None else f" ({novel[mine].mean():.0%})"
-        values = numbers.values[mine & ~numbers.missing]
-        if len(values):
-            rows.append((name not in groups.names, -np.median(values), name + share, color, values))
-    return {text: (color, values) for *_, text, color, values in sorted(rows, key=lambda row: row[:2])}
+        if len(values := numbers.values[mine & ~numbers.missing]):
+            rows.append((name + share, color, np.quantile(values, QUANTILES)))
+    return sorted(rows, key=lambda row: (row[1] == MISSING, -row[2][2]))
 
 
-def _boxes(ax: Axes, rows: Boxes) -> None:
+def _boxes(ax: Axes, rows: list[tuple[str, str, Floats]]) -> None:
     """Draw one box per label. Boxes are horizontal, to leave room for long names."""
-    y = draw.name_rows(ax, list(rows), edge=0.6)
+    y = draw.name_rows(ax, [text for text, *_ in rows], edge=0.6)
     # Not drawn by ``boxplot``: its option for horizontal boxes differs between matplotlib versions.
-    marks = np.array([np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)) for _, values in rows.values()])
-    low, left, middle, right, high = marks.reshape(-1, 5).T
+    low, left, middle, right, high = np.reshape([marks for *_, marks in rows], (-1, 5)).T
     ax.hlines(y, low, high, color="black", linewidth=0.8, zorder=2)
-    look: dict[str, Any] = {"color": [color for color, _ in rows.values()], "edgecolor": "black", "linewidth": 0.8}
+    look: dict[str, Any] = {"color": [color for _, color, _ in rows], "edgecolor": "black", "linewidth": 0.8}
     ax.barh(y, right - left, left=left, height=0.7, zorder=3, **look)
     # A dot is visible on every colour, and for labels with a single cell.
     ax.scatter(middle, y, s=22, color="white", edgecolor="black", linewidths=0.8, zorder=4)

@@ -1,6 +1,5 @@
 """The interactive page of a query, for notebooks."""
 
-import os
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from dice._errors import DiceError, DiceWarning
 from dice._plot import Page
 
 if TYPE_CHECKING:
-    from dice._data.store import Prior
+    from dice._data.store import Reference
 
 #: Number of genes of every label on the page.
 N_GENES = 6
@@ -21,7 +20,7 @@ N_GENES = 6
 
 def explore(
     adata: AnnData,
-    reference: "AnnData | Prior | str | os.PathLike[str] | None" = None,
+    reference: "Reference | None" = None,
     *,
     color: str | None = None,
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),

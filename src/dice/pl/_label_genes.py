@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import Normalize
 
 from dice._data.colors import SAFE
 from dice._errors import InputError
-from dice._plot import Axes, Drawn, columns, draw, plot
+from dice._plot import Axes, Drawn, draw, outermost, panels, plot
 
 #: Width per gene, height of the bars and height of the dots, in inches.
 _GENE, _BARS, _DOTS = 0.28, 0.8, 0.55
@@ -52,42 +53,29 @@ def label_genes(table: pd.DataFrame) -> Drawn:
     >>> [ax.get_title() for ax in axes[::2]]
     ['Cluster 1', 'Cluster 2']
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import Normalize
-
     absent = [column for column in _SHOWN if column not in table]
     if absent or not len(table):
-        raise InputError(
-            f"`table` must be a non-empty table from dice.tl.label_genes, got {len(table)} rows"
-            f"{f' without the columns {absent}' if absent else ''}."
-        )
+        found = f"{len(table)} rows without the columns {absent}"
+        raise InputError(f"`table` must be a non-empty table from dice.tl.label_genes, got {found}.")
     groups = [rows for _, rows in table.groupby("group", sort=False)]
     most = max(map(len, groups))
-    width = max(most * _GENE, 1.2)
-    ncols = columns(len(groups), width)
-    n_rows = -(-len(groups) // ncols)
-    figure = plt.figure(figsize=(ncols * width, n_rows * (_BARS + _DOTS)), layout="constrained")
-    grid = figure.subplots(2 * n_rows, ncols, squeeze=False, height_ratios=[_BARS, _DOTS] * n_rows)
-    pairs = grid.reshape(n_rows, 2, ncols).transpose(0, 2, 1).reshape(-1, 2)
+    figure, axes = panels(len(groups), widths=max(most * _GENE, 1.2), height=[_BARS, _DOTS], square=False)
     means = table[["mean", "reference_mean"]].to_numpy()
     norm = Normalize(min(float(means.min()), 0.0), max(float(means.max()), 1e-6))
     look: dict[str, Any] = {"norm": norm, "cmap": "Reds", "edgecolors": "black", "linewidths": 0.5}
-    for at, (rows, (top, bottom)) in enumerate(zip(groups, pairs, strict=False)):
-        _bars(top, rows, most, first=at % ncols == 0)
-        points = _dots(bottom, rows, most, look, first=at % ncols == 0)
-    for spare in pairs[len(groups) :].ravel():
-        spare.remove()
-    # Legends are beside the last pair of the first row.
-    top, bottom = pairs[ncols - 1]
+    for rows, top, bottom in zip(groups, axes[::2], axes[1::2], strict=True):
+        _bars(top, rows, most)
+        points = _dots(bottom, rows, most, look)
+    top, bottom = outermost(axes[::2]), outermost(axes[1::2])
     dots = [top.scatter([], [], s=_AREA * share, color="grey", label=f"{share:.0%}") for share in (0.2, 0.6, 1.0)]
     draw.add_legend(top, dots, title="cells with the gene")
     bar = figure.colorbar(points, cax=bottom.inset_axes((1.08, 0.4, 0.55, 0.2)), orientation="horizontal")
     bar.ax.set_title("mean expression", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    return figure, list(pairs[: len(groups)].ravel())
+    return figure, axes
 
 
-def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
+def _bars(ax: Axes, rows: pd.DataFrame, most: int) -> None:
     """Draw the contribution of every gene."""
     values = rows["contribution"].to_numpy()
     ax.bar(range(len(rows)), values, width=0.7, color=np.where(values >= 0, _FOR, _AGAINST))
@@ -98,11 +86,11 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
     group, label, versus = (str(rows[name].iloc[0]) for name in ("group", "label", "versus"))
     title = label if group == label else f"{group}: {label}"
     title = title if versus == "others" else f"{title}, not {versus}"
-    ax.set(title=title, ylabel="contribution" if first else "")
+    ax.set(title=title, ylabel="contribution" if ax.get_subplotspec().is_first_col() else "")
     ax.spines["bottom"].set_visible(False)
 
 
-def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, first: bool) -> Any:
+def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any]) -> Any:
     """Draw the mean expression and the share of expressing cells, for the query and, below it, for the reference."""
     x = np.arange(len(rows))
     for height, prefix in enumerate(("", "reference_")):
@@ -113,7 +101,7 @@ def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, firs
         points = ax.scatter(x, np.full(len(rows), height), c=means, s=area, marker=marker, **look)
     ax.set_xlim(-0.7, most - 0.3)
     ax.set_xticks(x, rows["gene"], rotation=90, fontsize=8)
-    draw.name_rows(ax, ["query", "reference"] if first else ["", ""], edge=0.6)
+    draw.name_rows(ax, ["query", "reference"] if ax.get_subplotspec().is_first_col() else ["", ""], edge=0.6)
     ax.tick_params(length=0)
     ax.spines[:].set(visible=True, linewidth=0.5)
     return points

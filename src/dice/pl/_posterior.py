@@ -117,9 +117,7 @@ def _positions(adata: AnnData, cells: Any) -> Codes:
     except (KeyError, IndexError):
         found = rows[:0]
     if found.empty:
-        raise InputError(
-            f"`cells` must be names of adata.obs_names, or positions below {adata.n_obs}, got {wanted[:5].tolist()}."
-        )
+        raise InputError(f"`cells` must be names, or positions below {adata.n_obs}, got {wanted[:5].tolist()}.")
     return found.to_numpy()
 
 
@@ -128,9 +126,7 @@ def _samples(adata: AnnData, keys: DenoiseKeys, rows: Codes) -> Floats:
     step = "dice.tl.denoise with n_samples=200"
     samples = read.array(adata, keys.samples, step=step, rows=rows).astype(np.float32)
     if samples.ndim != 3 or samples.shape[1] == 0 or not np.isfinite(samples).all():
-        raise InputError(
-            f"adata.obsm[{keys.samples!r}] must hold finite samples (cells, n, latents): run {step} again."
-        )
+        raise InputError(f"adata.obsm[{keys.samples!r}] must hold finite samples: run {step} again.")
     return samples
 
 

@@ -1,11 +1,9 @@
 """The singular values of a reference and the training of its prior."""
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from anndata import AnnData
 
 from dice._data.colors import MISSING, SAFE
 from dice._errors import InputError
@@ -13,14 +11,14 @@ from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
 
 if TYPE_CHECKING:
-    from dice._data.store import Prior
+    from dice._data.store import Reference
 
 #: Minimum number of singular values to draw: those that are searched for an elbow.
 N_VALUES = 100
 
 
 @plot
-def prior(reference: "AnnData | Prior | str | os.PathLike[str]", *, prior_key: str = "dice") -> Drawn:
+def prior(reference: "Reference", *, prior_key: str = "dice") -> Drawn:
     """Draw the singular values of the reference with the number of latents, and the losses of the training by step.
 
     The held-out loss is relative to the best linear denoiser: below 1, the network removes more noise than a linear
@@ -56,9 +54,7 @@ def prior(reference: "AnnData | Prior | str | os.PathLike[str]", *, prior_key: s
     singular_values = found.projection.singular_values
     mixture = "log_likelihood" in found.history
     if not mixture and not len(found.history.get("validation", ())):
-        raise InputError(
-            "The prior has no held-out losses: call dice.tl.train_prior with dice.Training(validation_fraction=0.1)."
-        )
+        raise InputError("The prior has no held-out losses: train it with dice.Training(validation_fraction=0.1).")
     figure, axes = panels(2, widths=[4.2] * 2, square=False)
     _spectrum(axes[0], singular_values[: max(N_VALUES, found.n_latent + 1)], found.n_latent)
     if mixture:

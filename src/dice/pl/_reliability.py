@@ -59,10 +59,7 @@ def reliability(adata: AnnData, labels_key: str, *, truth_key: str | None = None
     truth = np.append(pd.Index(found.names).get_indexer(colors.names), -1)[colors.codes]
     known = truth >= 0
     if not known.any():
-        raise InputError(
-            f"adata.obs[{colors.name!r}] has none of the labels of the reference ({found.names[:5]}): set truth_key to "
-            "a column that has them."
-        )
+        raise InputError(f"adata.obs[{colors.name!r}] has none of the labels {found.names[:5]}: set truth_key.")
     truth, sets = truth[known], found.sets[known]
     covered, size = sets[np.arange(len(truth)), truth], sets.sum(1)
     cells = {"all cells": np.ones(len(truth), dtype=bool)}

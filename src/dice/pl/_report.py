@@ -20,7 +20,7 @@ from dice.pl._reliability import reliability
 from dice.pl._transfer import transfer
 
 if TYPE_CHECKING:
-    from dice._data.store import Prior
+    from dice._data.store import Reference
 
 DPI = 110
 
@@ -31,7 +31,7 @@ def report(
     *,
     color: str | None = None,
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
-    reference: "AnnData | Prior | str | os.PathLike[str] | None" = None,
+    reference: "Reference | None" = None,
     truth_key: str | None = None,
     title: str = "dice report",
     prior_key: str = "dice",

@@ -1,6 +1,5 @@
 """The tuning curve of rho, and maps of the cells for several values of rho."""
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
 
 if TYPE_CHECKING:
-    from dice._data.store import Prior
+    from dice._data.store import Reference
 
 #: Default values of rho in units of the prior's latent scale.
 STEPS = (0.1, 0.5, 2.0)
@@ -29,7 +28,7 @@ STEPS = (0.1, 0.5, 2.0)
 @plot
 def rho(
     adata: AnnData,
-    reference: "AnnData | Prior | str | os.PathLike[str] | None" = None,
+    reference: "Reference | None" = None,
     *,
     rhos: Sequence[float] | None = None,
     color: str | None = None,
@@ -121,7 +120,7 @@ def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
 
 
 def _denoise(
-    cells: AnnData, prior: "Prior", rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
+    cells: AnnData, prior: Any, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
     from dice._query.query import one_reading

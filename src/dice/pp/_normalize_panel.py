@@ -51,9 +51,7 @@ def normalize_panel(
     >>> int(cells[1].var["dice_genes"].sum())
     40
     """
-    if reference is adata:
-        raise InputError("adata and reference are the same object: pass the query first and the reference second.")
-    check_writable(adata, copy=False)
+    check_writable(adata, copy=False, reference=reference)
     check_writable(reference, copy=False, who="reference")
     options = Options(layer=layer, gene_key=gene_key)
     shared = genes_in_both(adata, reference, options)

@@ -49,10 +49,7 @@ def shared_genes(*adatas: AnnData, n_top_genes: int = 5000) -> pd.Index:
     common = reduce(lambda shared, index: shared[shared.isin(index)], names)
     if common.empty:
         examples = " and ".join(str(list(index[:3])) for index in names)
-        raise InputError(
-            f"No gene is shared: the data sets have names like {examples}; set var_names to the same kind of "
-            "identifier."
-        )
+        raise InputError(f"The data sets share no gene: set var_names to names of one kind, got {examples}.")
     chosen = common
     for number, (adata, index) in enumerate(zip(adatas, names, strict=True), 1):
         variable = variable_genes(adata[:, index.get_indexer(common)], n_top_genes, f"Data set {number}")

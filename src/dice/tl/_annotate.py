@@ -187,10 +187,7 @@ def _learn(
     """Choose genes, check all inputs and train. Return a description of the genes, and the options of the query."""
     layer, labels_key, key = options.layer, call["labels_key"], call["prior_key"]
     if isinstance(options.shift, Mapping) and options.shift.get("strategy") != "none":
-        raise InputError(
-            "`shift` has offsets of another prior than the one to be trained: pass query.uns['X_dice']['shift'] with "
-            "the prior that it was stored for, or shift='auto'."
-        )
+        raise InputError("`shift` has offsets of another prior: pass the prior that they were found with, or 'auto'.")
     shared, labels = genes_in_both(query, reference, options), None
     if options.check.values:
         own, layer = comparable_layers(query, reference, shared, options)

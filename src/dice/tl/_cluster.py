@@ -191,10 +191,7 @@ def _denoised(
         there = use_rep in read.names(adata, "obsm")
         return query, Slots() if there else Slots(obsm={use_rep: np.asarray(query.posterior.mean)})
     if use_rep in read.names(adata, "obsm"):
-        raise SlotError(
-            f"adata.obsm[{use_rep!r}] was not made by dice.tl.denoise: set use_rep to an embedding that was, or to a "
-            "new name."
-        )
+        raise SlotError(f"adata.obsm[{use_rep!r}] was not made by dice.tl.denoise: set use_rep to another name.")
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), Options())
     return query, query.slots(DenoiseKeys(use_rep), warned)
 

@@ -81,10 +81,7 @@ def cluster_markers(
         raise InputError(f"adata.uns[{key!r}] holds no tree of clusters: run dice.tl.cluster first.")
     cut = stored_cut(record)
     if not cut.measured:
-        raise InputError(
-            "Markers are tested on split counts, but these clusters were found without counts: call dice.tl.cluster "
-            "again with raw or log-normalised counts."
-        )
+        raise InputError("The clusters were found without counts: call dice.tl.cluster on counts first.")
     query = denoised_query(adata, reference, record["params"]["use_rep"], prior_key, uncertainty=False)
     if query is None or query.options.random_state != record["call"]["halves"]:
         raise SlotError("The cells were denoised again after they were clustered: call dice.tl.cluster again.")

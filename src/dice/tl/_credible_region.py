@@ -47,9 +47,7 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_
     """
     slot = DenoiseKeys(new_key("use_rep", use_rep, "X_dice")).samples
     if slot not in names(adata, "obsm"):
-        raise SlotError(
-            f"Posterior samples are missing in adata.obsm[{slot!r}]: call dice.tl.denoise with n_samples=500."
-        )
+        raise SlotError(f"There are no samples in adata.obsm[{slot!r}]: call dice.tl.denoise with n_samples=500.")
     rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.array([cell])
     if len(rows) != 1 or rows.dtype.kind not in "iu" or not -adata.n_obs <= rows[0] < adata.n_obs:
         raise InputError(f"{said(cell)} is not the name or position of exactly one cell of {adata.n_obs}.")

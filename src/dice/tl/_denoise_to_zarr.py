@@ -80,8 +80,7 @@ def denoise_to_zarr(
     if path.exists() and not overwrite:
         raise InputError(f"{str(output)!r} exists already: name another output, or pass overwrite=True for a store.")
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=chunk_size)
-    chosen = {} if chunk_size is None else {"chunk_size": chunk_size}
     result = stand_in(adata)
-    with settings.using(**chosen):
+    with settings.using(chunk_size=settings.chunk_size if chunk_size is None else chunk_size):
         denoise(result, reference, key_added=key_added, prior_key=prior_key, copy=False, **options)
     write_file(stand_in(result, expression=copy_x), path)

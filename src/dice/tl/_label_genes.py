@@ -95,12 +95,14 @@ def label_genes(
     cells = labelled_query(adata, prior, found.record)
     codes = np.where(cells.seen, groups.codes, -1).astype(np.intp)
     n_cells, likely = vote(found.probabilities, codes, len(groups.categories))
-    labels = _labels(groups, found.names, likely, groupby, label)
+    # The most likely label of a group of cells with the same label is this label.
+    labels = likely.argmax(1)
+    if groupby is not None and label is not None:
+        labels[:] = _position(found.names, "label", label)
     others = _others(found.names, versus, labels, likely, model.counts > 0)
     shown = np.flatnonzero((n_cells > 0) & others.any(1))
-    weights, difference, score = find_reasons(
-        cells, model, found.record["candidates"], codes, contrasts(labels, others)
-    )
+    against = contrasts(labels, others)
+    weights, difference, score = find_reasons(cells, model, found.record["candidates"], codes, against)
     contributions = weights * difference
     mean, fraction = expression_of(cells.query.matrix, codes, len(labels))
     usual_mean, usual_fraction = known_expression(reference, cells.query, model, named, prior_key)
@@ -126,17 +128,6 @@ def _by_label(found: Transferred, label: str | None) -> pd.Categorical:
     return pd.Categorical(found.label.astype(object), categories=given if label is None else [label])
 
 
-def _labels(
-    groups: pd.Categorical, names: list[str], probabilities: Floats, groupby: str | None, label: str | None
-) -> Codes:
-    """Return the label (G,) to explain in every group."""
-    if groupby is None:
-        return np.array([names.index(name) for name in groups.categories], dtype=np.intp)
-    if label is None:
-        return probabilities.argmax(1).astype(np.intp)
-    return np.full(len(probabilities), _position(names, "label", label), dtype=np.intp)
-
-
 def _others(names: list[str], versus: str | None, labels: Codes, probabilities: Floats, learned: Mask) -> Mask:
     """Return a mask (G, C) of the labels to compare with."""
     own = np.eye(len(names), dtype=bool)[labels]
@@ -146,9 +137,7 @@ def _others(names: list[str], versus: str | None, labels: Codes, probabilities: 
         return np.eye(len(names), dtype=bool)[np.where(own, -1, probabilities).argmax(1)]
     rival = np.eye(len(names), dtype=bool)[_position(names, "versus", versus)]
     if len(own) and (own == rival).all(1).all():
-        raise InputError(
-            f"`versus` must differ from the explained label, got {said(versus)}: choose another label, or None."
-        )
+        raise InputError(f"`versus` must differ from the explained label, got {said(versus)}.")
     # Groups whose own label is `versus` are left out.
     return rival & ~own
 
