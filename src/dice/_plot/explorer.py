@@ -29,8 +29,8 @@ KEPT_LABELS, KEPT_GENES = 16, 64
 #: Columns that are shown when the mouse is over a cell, and endings of names of further such columns.
 HOVER = ("dice_uncertainty", "dice_novelty")
 HOVER_ENDS = ("_dice", "_dice_prob", "_dice_set", "_dice_status")
-#: Parts of the record of a call that the page shows. A record has one of the first two.
-PARTS = ("params", "call", "reference", "summary", "genes", "warnings")
+#: Parts of the record of a call that the page shows.
+SHOWN_PARTS = ("params", "call", "reference", "summary", "genes", "warnings")
 #: Colours of the status of labels: pale for labels that can be used, bright for doubtful ones.
 STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
 
@@ -166,8 +166,8 @@ def expression_of(adata: AnnData, genes: Sequence[str], layer: str | None) -> di
 def records(adata: AnnData) -> dict[str, Any]:
     """Return the parts of the records of calls that the page shows, with all values as text."""
     found = {key: read.record(adata, key) for key in read.names(adata, "uns")}
-    calls = {key: record for key, record in found.items() if isinstance(record, Mapping) and {*record} & {*PARTS[:2]}}
-    return {key: {part: _text(record[part]) for part in PARTS if part in record} for key, record in calls.items()}
+    calls = {key: made for key, made in found.items() if isinstance(made, Mapping) and {"params", "call"} & {*made}}
+    return {key: {part: _text(made[part]) for part in SHOWN_PARTS if part in made} for key, made in calls.items()}
 
 
 def _text(value: Any) -> Any:

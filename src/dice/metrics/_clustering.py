@@ -179,7 +179,7 @@ def leiden_sweep(
     if labels is not None:
         check_lengths(len(as_codes(labels)), "labels", graph.vcount(), "cells in the embedding")
     rows = {}
-    with _log.progress(total=len(set(resolutions)), desc=method, unit="resolution") as bar:
+    with _log.progress(total=len(set(resolutions)), desc=f"Clustering by {method}", unit="resolution") as bar:
         for resolution in dict.fromkeys(resolutions):
             clusters = communities(graph, resolution, method=method, random_state=random_state)
             row = rows[resolution] = {"resolution": resolution, "n_clusters": len(np.unique(clusters))}

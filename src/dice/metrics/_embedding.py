@@ -116,7 +116,7 @@ def clisi(embedding: ArrayLike, labels: ArrayLike, *, perplexity: float = 30) ->
 
     Returns
     -------
-    1 where each neighbourhood holds one label, up to the number of labels; lower is better.
+    A number from 1, if every neighbourhood has one label, to the number of labels. Lower is better.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def ilisi(embedding: ArrayLike, batches: ArrayLike, *, perplexity: float = 30) -
 
     Returns
     -------
-    1 where batches are apart, up to the number of batches where they mix; higher is better.
+    A number from 1, if batches are apart, to the number of batches, if they are mixed. Higher is better.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def lisi_neighbors(embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int 
 
     Returns
     -------
-    1 where each neighbourhood holds one label, up to the number of labels.
+    A number from 1, if every neighbourhood has one label, to the number of labels.
 
     Examples
     --------

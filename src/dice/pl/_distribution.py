@@ -18,7 +18,7 @@ WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.no
 #: Height of a row in inches, and the colour of novel cells and groups.
 ROW, RING = 0.16, "#D55E00"
 #: Quantiles at the ends of whiskers, boxes and in the middle.
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+BOX_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @plot
@@ -119,7 +119,7 @@ def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> list[tuple[str
     for name, color, mine in groups.groups:
         share = "" if novel is None else f" ({novel[mine].mean():.0%})"
         if len(values := numbers.values[mine & ~numbers.missing]):
-            rows.append((name + share, color, np.quantile(values, QUANTILES)))
+            rows.append((name + share, color, np.quantile(values, BOX_QUANTILES)))
     return sorted(rows, key=lambda row: (row[1] == MISSING, -row[2][2]))
 
 

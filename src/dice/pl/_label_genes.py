@@ -15,9 +15,7 @@ _GENE, _BARS, _DOTS = 0.28, 0.8, 0.55
 #: Area of a dot if all cells express the gene.
 _AREA = 110.0
 _FOR, _AGAINST = SAFE[0], SAFE[5]
-_SHOWN = (
-    "group", "label", "versus", "gene", "contribution", "mean", "reference_mean", "fraction", "reference_fraction",
-)  # fmt: skip
+_SHOWN = ("group", "label", "versus", "gene", "contribution", "mean", "reference_mean", "fraction")
 
 
 @plot

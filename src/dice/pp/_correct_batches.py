@@ -31,10 +31,9 @@ def correct_batches(
 ) -> AnnData | None:
     """Remove batch effects with Harmony, and carry the correction back to expression.
 
-    Genes are scaled to unit variance and capped at 10, as in the paper. Harmony moves a cell in the
-    space of the leading principal components from z to z*. Its expression x becomes
-    x + ((z* - z) V') s, with the loadings V and the standard deviations s of the genes. Variation
-    outside of these components does not change.
+    Genes are scaled to unit variance and capped at 10, as in the paper. Harmony moves a cell in the space of the first
+    principal components from z to z*. Its expression x becomes x + ((z* - z) V') s, with the loadings V and the
+    standard deviations s of the genes. Variation outside of these components does not change.
 
     Parameters
     ----------
@@ -45,14 +44,14 @@ def correct_batches(
     n_comps
         Number of principal components, at most one less than there are cells or genes.
     mask_var
-        Boolean column of ``adata.var`` or mask of the genes to correct; None for all. ``"auto"``
-        takes ``"highly_variable"`` where present. Other genes are passed on as they are.
+        Boolean column of ``adata.var`` or mask of the genes to correct. None corrects all genes. ``"auto"`` uses
+        ``"highly_variable"`` if present. Other genes do not change.
     layer
         Layer to correct instead of ``adata.X``.
     layer_added
-        Layer that takes the result.
+        Layer to write the result to.
     check
-        Refuse raw counts, and genes that were scaled.
+        Whether to refuse raw counts and scaled genes.
     random_state
         Seed: the same seed and input give the same result. Global random state is untouched.
     copy
@@ -63,12 +62,12 @@ def correct_batches(
     None, or the copy. Sets:
 
     ``adata.layers["harmony"]`` (n_obs, n_vars) float32, dense
-        Corrected expression on the scale of the input. It is for embeddings, not for tests of
-        single genes; values may be negative.
+        Corrected expression on the scale of the input. Use it for embeddings, not for tests of single genes. Values may
+        be negative.
     ``adata.uns["dice_harmony"]``
         ``params`` of the call.
 
-    Both names follow `layer_added`.
+    Both names derive from `layer_added`.
 
     Examples
     --------

@@ -37,18 +37,17 @@ def prepare(
         sc.pp.log1p(adata)
         sc.pp.highly_variable_genes(adata, n_top_genes=3000, flavor="seurat_v3", layer="counts", batch_key=batch_key)
 
-    Genes that are not highly variable stay; :func:`dice.tl.train_prior` learns from the marked
-    ones, and scales them. :func:`correct_batches` does what the paper does against batch effects.
-    If anything fails, `adata` is as it was.
+    Genes that are not highly variable are kept. :func:`dice.tl.train_prior` learns from the marked genes and scales
+    them. :func:`correct_batches` corrects batch effects as in the paper. If anything fails, `adata` does not change.
 
     Parameters
     ----------
     adata
         Raw counts of cells x genes, in memory; gene symbols in ``var_names``.
     batch_key
-        Column of ``adata.obs``. Genes are then ranked within each batch, and by median rank.
+        Column of ``adata.obs``. Genes are then ranked within each batch, and sorted by their median rank.
     n_top_genes
-        Number of highly variable genes; all genes are marked if there are no more than this.
+        Number of highly variable genes. If there are fewer genes, all are marked.
     min_genes
         Cells with fewer detected genes are removed.
     min_cells
@@ -65,13 +64,12 @@ def prepare(
     None, or the new object. Removes cells and genes, and sets:
 
     ``adata.X`` (n_obs, n_vars)
-        log(1 + counts per 10,000), of the kind of matrix that held the counts (a sparse array
-        becomes a CSR matrix).
+        log(1 + counts per 10,000), in the same kind of matrix as the counts. A sparse array becomes a CSR matrix.
     ``adata.layers["counts"]`` (n_obs, n_vars)
         The counts.
     ``adata.var["highly_variable"]`` bool
-        With scanpy's ``highly_variable_rank``, ``means``, ``variances``, ``variances_norm``, with
-        `batch_key` also ``highly_variable_nbatches``, and ``adata.uns["hvg"]``.
+        With scanpy's ``highly_variable_rank``, ``means``, ``variances`` and ``variances_norm``, with `batch_key` also
+        ``highly_variable_nbatches``, and with ``adata.uns["hvg"]``.
     ``adata.obs["pct_counts_mt"]`` float
         With the other columns of scanpy's quality control in ``obs`` and ``var``: ``n_genes``,
         ``n_genes_by_counts``, ``total_counts``, ``total_counts_mt``; ``n_cells``, ``mt``,
@@ -79,9 +77,8 @@ def prepare(
     ``adata.uns["log1p"]``
         scanpy's note that ``X`` is logged.
     ``adata.uns["dice_prepare"]``
-        ``params``, and how many cells and genes each step left: ``n_cells`` (``input``,
-        ``min_genes``, ``max_pct_mt``) and ``n_genes`` (``input``, ``min_cells``,
-        ``highly_variable``).
+        ``params``, and the numbers of cells and genes after each step: ``n_cells`` (``input``, ``min_genes``,
+        ``max_pct_mt``) and ``n_genes`` (``input``, ``min_cells``, ``highly_variable``).
 
     Examples
     --------

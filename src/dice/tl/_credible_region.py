@@ -4,8 +4,8 @@ import numpy as np
 from anndata import AnnData
 
 from dice._arguments import new_key, said, share
-from dice._data.read import array, names
-from dice._errors import InputError, SlotError
+from dice._data import read
+from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._model.arrays import CredibleRegion
 
@@ -46,9 +46,8 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_
     array([ True])
     """
     slot = DenoiseKeys(new_key("use_rep", use_rep, "X_dice")).samples
-    if slot not in names(adata, "obsm"):
-        raise SlotError(f"There are no samples in adata.obsm[{slot!r}]: call dice.tl.denoise with n_samples=500.")
     rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.array([cell])
     if len(rows) != 1 or rows.dtype.kind not in "iu" or not -adata.n_obs <= rows[0] < adata.n_obs:
         raise InputError(f"{said(cell)} is not the name or position of exactly one cell of {adata.n_obs}.")
-    return CredibleRegion.from_samples(array(adata, slot, rows=rows[0]), share("level", level))
+    samples = read.array(adata, slot, step="dice.tl.denoise with n_samples=500", rows=rows[0])
+    return CredibleRegion.from_samples(samples, share("level", level))

@@ -8,7 +8,7 @@ import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice import _log, metrics
+from dice import metrics
 from dice._arguments import choice, said, seed, short_seed
 from dice._data import read
 from dice._data.graph import umap_layout
@@ -112,17 +112,15 @@ def evaluate(
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
     embeddings, paper, rows = read.embeddings(adata, use_rep), protocol == "paper", []
     clisi, ilisi = (metrics.lisi_neighbors,) * 2 if paper else (metrics.clisi, metrics.ilisi)
-    with _log.progress(total=len(embeddings), desc="evaluate", unit="representation") as bar:
-        for embedding in embeddings.values():
-            start = time.perf_counter()
-            space = umap_layout(embedding, n_neighbors, random_state) if paper else embedding
-            row = {"protocol": protocol, "silhouette": metrics.silhouette(embedding, labels)}
-            row |= _clustering(space, labels, "louvain" if paper else "leiden", resolution, n_neighbors, random_state)
-            row["clisi"] = clisi(space, labels)
-            if batches is not None:
-                row["ilisi"] = ilisi(space, batches)
-            rows.append(row | {"seconds": time.perf_counter() - start})
-            bar.update()
+    for embedding in embeddings.values():
+        start = time.perf_counter()
+        space = umap_layout(embedding, n_neighbors, random_state) if paper else embedding
+        row = {"protocol": protocol, "silhouette": metrics.silhouette(embedding, labels)}
+        row |= _clustering(space, labels, "louvain" if paper else "leiden", resolution, n_neighbors, random_state)
+        row["clisi"] = clisi(space, labels)
+        if batches is not None:
+            row["ilisi"] = ilisi(space, batches)
+        rows.append(row | {"seconds": time.perf_counter() - start})
     return pd.DataFrame(rows, index=pd.Index(list(embeddings), name="representation"))
 
 
