@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
 from dice._clusters.tree import stored_cut
@@ -65,9 +67,6 @@ def first_color(adata: AnnData, columns: list[Colors], *, status: bool = False) 
 
 def cells_of(adata: AnnData, keys: list[str], columns: list[Colors], color: str | None) -> dict[str, Any]:
     """Return all cells with their columns. At most `MOST_ON_MAP` are drawn."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
     maps = {draw.TITLES.get(key, key): layout(adata, key) for key in keys}
     names = [column.name for column in columns]
     drawn = np.sort(np.random.default_rng(0).permutation(adata.n_obs)[:MOST_ON_MAP])

@@ -9,7 +9,7 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._errors import DiceError, DiceWarning
-from dice._plot import Page
+from dice._plot import Page, explorer
 
 if TYPE_CHECKING:
     from dice._data.store import Reference
@@ -60,8 +60,6 @@ def explore(
     >>> dice.pl.explore(cells, use_rep="U_true")
     Page of 300 cells: show it in a notebook, or write it with .save('report.html').
     """
-    from dice._plot import explorer  # not at the top: it imports matplotlib
-
     columns = explorer.read_columns(adata, color)
     color = explorer.first_color(adata, columns, status=True) if color is None else color
     labels = explorer.transferred(adata)

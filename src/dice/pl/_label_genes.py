@@ -62,8 +62,9 @@ def label_genes(table: pd.DataFrame) -> Drawn:
     norm = Normalize(min(float(means.min()), 0.0), max(float(means.max()), 1e-6))
     look: dict[str, Any] = {"norm": norm, "cmap": "Reds", "edgecolors": "black", "linewidths": 0.5}
     for rows, top, bottom in zip(groups, axes[::2], axes[1::2], strict=True):
-        _bars(top, rows, most)
-        points = _dots(bottom, rows, most, look)
+        first = top.get_subplotspec().is_first_col()  # type: ignore[union-attr]
+        _bars(top, rows, most, first=first)
+        points = _dots(bottom, rows, most, look, first=first)
     top, bottom = outermost(axes[::2]), outermost(axes[1::2])
     dots = [top.scatter([], [], s=_AREA * share, color="grey", label=f"{share:.0%}") for share in (0.2, 0.6, 1.0)]
     draw.add_legend(top, dots, title="cells with the gene")
@@ -73,7 +74,7 @@ def label_genes(table: pd.DataFrame) -> Drawn:
     return figure, axes
 
 
-def _bars(ax: Axes, rows: pd.DataFrame, most: int) -> None:
+def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
     """Draw the contribution of every gene."""
     values = rows["contribution"].to_numpy()
     ax.bar(range(len(rows)), values, width=0.7, color=np.where(values >= 0, _FOR, _AGAINST))
@@ -84,11 +85,11 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int) -> None:
     group, label, versus = (str(rows[name].iloc[0]) for name in ("group", "label", "versus"))
     title = label if group == label else f"{group}: {label}"
     title = title if versus == "others" else f"{title}, not {versus}"
-    ax.set(title=title, ylabel="contribution" if ax.get_subplotspec().is_first_col() else "")
+    ax.set(title=title, ylabel="contribution" if first else "")
     ax.spines["bottom"].set_visible(False)
 
 
-def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any]) -> Any:
+def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, first: bool) -> Any:
     """Draw the mean expression and the share of expressing cells, for the query and, below it, for the reference."""
     x = np.arange(len(rows))
     for height, prefix in enumerate(("", "reference_")):
@@ -99,7 +100,7 @@ def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any]) -> Any:
         points = ax.scatter(x, np.full(len(rows), height), c=means, s=area, marker=marker, **look)
     ax.set_xlim(-0.7, most - 0.3)
     ax.set_xticks(x, rows["gene"], rotation=90, fontsize=8)
-    draw.name_rows(ax, ["query", "reference"] if ax.get_subplotspec().is_first_col() else ["", ""], edge=0.6)
+    draw.name_rows(ax, ["query", "reference"] if first else ["", ""], edge=0.6)
     ax.tick_params(length=0)
     ax.spines[:].set(visible=True, linewidth=0.5)
     return points

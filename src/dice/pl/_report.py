@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import matplotlib.pyplot as plt
 from anndata import AnnData
 
 from dice._data import read
 from dice._files import check_target
-from dice._plot import Page
+from dice._plot import Page, explorer
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._distribution import distribution
@@ -84,10 +85,6 @@ def _figures(
     adata: AnnData, keys: list[str], color: str | None, reference: Any, truth_key: str | None, prior_key: str
 ) -> list[dict[str, str]]:
     """Return all plots whose slots exist, as pictures with captions."""
-    import matplotlib.pyplot as plt
-
-    from dice._plot import explorer
-
     found: list[dict[str, str]] = []
 
     def add(caption: str, plot: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -99,22 +96,20 @@ def _figures(
     there, records = read.names(adata, "obs", "obsm"), read.names(adata, "uns")
     columns = explorer.read_columns(adata, color)
     color = explorer.first_color(adata, columns) if color is None else color
-    groups = next((column for column in columns if column.name == color and column.labels is not None), None)
-    by_group: dict[str, Any] = {"groupby": None if groups is None else color, "use_rep": keys[-1]}
+    labelled = [column.name for column in columns if column.labels is not None]
+    by_group: dict[str, Any] = {"groupby": color if color in labelled else None, "use_rep": keys[-1]}
     add("The cells before and after denoising", comparison, adata, use_rep=keys, color=color)
     if "dice_uncertainty" in there:
         add("Uncertainty: posterior standard deviation of every cell", distribution, adata, **by_group)
     if "dice_novelty" in there:
-        add("Novelty: cells that the reference does not know", distribution, adata, "dice_novelty", **by_group)
+        add("Novelty: cells that are unlike the reference", distribution, adata, "dice_novelty", **by_group)
     for key in explorer.transferred(adata):
         labels = read.record(adata, key)["call"].get("labels_key", key)
-        caption = f"Labels {key}: what cells were called, and how many labels their sets hold"
-        add(caption, transfer, adata, labels, groupby=truth_key, key=key)
+        add(f"Labels {key}, and the sizes of their sets", transfer, adata, labels, groupby=truth_key, key=key)
         if truth_key is not None:
-            caption = f"Labels {key}: reliability and coverage"
-            add(caption, reliability, adata, labels, truth_key=truth_key, key=key)
+            add(f"Labels {key}: reliability and coverage", reliability, adata, labels, truth_key=truth_key, key=key)
     if "dice_cluster" in records and "dice_cluster" in there:
-        add("Clusters: the tree of merges, where they are, and how sure every cell is", clusters, adata)
+        add("Clusters: the tree of merges, the map, and the confidence of every cell", clusters, adata)
     source = adata if reference is None and prior_key in records else reference
     if source is not None:
         add("Spectrum of the reference, and training of the prior", prior, source, prior_key=prior_key)
