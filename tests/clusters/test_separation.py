@@ -12,6 +12,7 @@ from dice._clusters.separation import (
     CONTINUUM,
     MOST_SEPARATE,
     SEPARATIONS,
+    TESTABLE,
     Measured,
     agreement,
     distance,
@@ -125,6 +126,15 @@ def test_few_cells_are_not_told_apart():
     cells, first, second = measured(np.zeros(4), np.full(300, 9.0))
     assert cells.apart(first, second) == 0
     assert cells.apart(second, first) == 0
+
+
+def test_the_smallest_testable_cluster_is_tested():
+    """Six cells teach a discriminant, whichever cluster they are; five do not."""
+    rng = np.random.default_rng(9)
+    cells, first, second = measured(rng.normal(size=TESTABLE), 30 + rng.normal(size=300))
+    assert cells.apart(first, second) > CONTINUUM
+    assert cells.apart(second, first) > CONTINUUM
+    assert cells.apart(first[1:], second) == cells.apart(second, first[1:]) == 0
 
 
 def test_few_cells_have_to_be_further_apart():

@@ -19,7 +19,7 @@ import zarr
 from scipy import sparse
 
 import dice
-from dice._data.door import Walk
+from dice._data.door import LONGEST_DESCRIPTION, Walk
 from dice._data.files import read
 from dice._errors import InputError, PriorFormatError
 from dice.cli import main
@@ -203,6 +203,19 @@ def test_a_folder_with_a_pipe_is_refused(tmp_path, name):
     os.mkfifo(file)
     for reader in (read, dice.read_lazy, dice.Prior.load):
         with pytest.raises(dice.DiceError, match="is neither a file nor a folder"):
+            reader(tmp_path / "cells.zarr")
+
+
+@pytest.mark.parametrize("name", ["X/.zarray", "obs/.zattrs", ".zmetadata", "uns/zarr.json"])
+def test_a_folder_with_a_description_without_end_is_refused(tmp_path, name):
+    """A description is read as a whole."""
+    store = zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=2)
+    ad.io.write_elem(store, "/", stored_priors.cells(20))
+    file = tmp_path / "cells.zarr" / name
+    with file.open("ab") as description:
+        description.truncate(LONGEST_DESCRIPTION + 1)
+    for reader in (read, dice.read_lazy, dice.Prior.load):
+        with little_memory(), pytest.raises(dice.DiceError, match="is too large to describe arrays"):
             reader(tmp_path / "cells.zarr")
 
 

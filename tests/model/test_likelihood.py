@@ -107,6 +107,17 @@ def test_the_energy_of_cells_is_that_of_their_genes():
     np.testing.assert_allclose(likelihood.energy(likelihood.latents(CELLS)), (X**2).sum(1), rtol=1e-4)
 
 
+@pytest.mark.parametrize("genes", [np.arange(D), SOME], ids=["all", "some"])
+def test_cells_without_a_residual_have_no_negative_noise(genes):
+    """Of cells that the loadings explain, rounding may leave a sum of squares that is below zero."""
+    exact = RNG.normal(size=(500, K)) @ LOADINGS.T
+    cells = ((exact + PROJECTION.center) * PROJECTION.scale + PROJECTION.mean).astype(np.float32)
+    _, variance = GaussianLikelihood(PROJECTION, genes).read(cells[:, genes])
+    assert variance.min() >= 0
+    if len(genes) == D:
+        assert variance.max() < 1e-5
+
+
 def latents_of(residual, empty=None):
     n = len(residual)
     empty = np.zeros(n, dtype=bool) if empty is None else empty

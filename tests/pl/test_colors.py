@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from dice._data.colors import MISSING, SAFE, distinct, read_colors
+import dice
+from dice._data.colors import MISSING, SAFE, distinct, read_colors, read_groups, read_numbers
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 11, 20, 28, 60, 102])
@@ -53,6 +54,16 @@ def test_groups_hold_every_cell_once(query):
     colors = read_colors(query, "cell_type")
     assert [(name, color) for name, color, _ in colors.groups] == list(colors.legend.items())
     assert (np.sum([mine for *_, mine in colors.groups], axis=0) == 1).all()
+
+
+def test_numbers_are_no_groups_and_labels_no_numbers(query):
+    query.obs["number"] = np.arange(45.0)
+    with pytest.raises(dice.DiceError, match=r"obs\['number'\] holds no labels: set truth_key to a column of labels"):
+        read_groups(query, "number", argument="truth_key")
+    with pytest.raises(dice.DiceError, match=r"obs\['cell_type'\] holds labels: set key to a column of numbers"):
+        read_numbers(query, "cell_type", step=None)
+    assert read_groups(query, "cell_type").labels
+    assert read_numbers(query, "number", step=None).labels is None
 
 
 def test_too_few_stored_colours_are_replaced(query):
