@@ -6,6 +6,7 @@ import re
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -116,6 +117,46 @@ def test_one_wild_value_is_named_and_refused_by_every_verb(trained, value, kind)
     assert not query.uns
     assert not query.obsm
     assert not [key for key in query.layers if key is not None]
+
+
+@pytest.mark.parametrize("share", [0.12, 0.5, 1.0])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_one_wild_gene_is_named_and_refused_by_every_verb(trained, share, kind):
+    """Wild values in more than a tenth of the cells, such as a gene that is no logarithm, had all others logged."""
+    query, n = logged_cells(150), int(150 * share)
+    query.X[:n, 5] = 200.0
+    query.X = kind(query.X)
+    calls = [
+        lambda: dice.tl.annotate(query, trained, "label"),
+        lambda: dice.tl.denoise(query, trained),
+        lambda: dice.tl.train_prior(query, n_latent=4, training=dice.Training(max_steps=5)),
+        lambda: dice.tl.annotate(logged_cells(100), query, training=dice.Training(max_steps=5)),
+    ]
+    for call in calls:
+        with pytest.raises(
+            dice.DiceError, match=rf"^{n} values in \w+\.X are too large .* 200 of gene '5' in cell '0'"
+        ):
+            call()
+
+
+def test_a_wild_gene_that_is_not_used_changes_nothing(trained):
+    query, wider = logged_cells(150), logged_cells(150)
+    wider = ad.concat(
+        [wider, ad.AnnData(np.full((150, 1), 5e3, np.float32), var=pd.DataFrame(index=["counts"]))], axis=1
+    )
+    for cells in (query, wider):
+        dice.tl.denoise(cells, trained)
+    assert not [key for key in wider.layers if key is not None]
+    np.testing.assert_array_equal(wider.obsm["X_dice"], query.obsm["X_dice"])
+
+
+def test_unlogged_values_of_all_sizes_are_no_mistakes():
+    rng = np.random.default_rng(3)
+    values = np.expm1(logged_cells().X) * 0.7
+    assert is_unlogged(values)
+    for quantile in (0.5, 0.9, 0.99):  # However few of them are too large for logarithms.
+        assert is_unlogged(values * (30 / np.quantile(values[values > 0], quantile)))
+    assert not is_unlogged(np.where(rng.random(values.shape) < 0.01, 200.0, logged_cells().X))
 
 
 def counted_cells(n=300, n_genes=40):

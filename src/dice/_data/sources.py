@@ -113,6 +113,14 @@ def stored_values(chunk: Chunk) -> Floats:
     return chunk.data if sparse.issparse(chunk) else chunk
 
 
+def cells_with(chunk: Chunk, mask: Mask) -> Mask:
+    """Return a mask (n,) of the cells with a stored value at which `mask` is True."""
+    if not sparse.issparse(chunk):
+        return np.asarray(mask.any(axis=1))
+    cells = np.repeat(np.arange(chunk.shape[0]), np.diff(chunk.indptr))
+    return np.bincount(cells[mask], minlength=chunk.shape[0]) > 0
+
+
 def not_whole(values: Floats) -> Mask:
     """Return a mask of the values that are not counts. Counts are whole numbers from 0 to `MOST_COUNTS`."""
     with np.errstate(invalid="ignore"):

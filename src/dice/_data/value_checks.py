@@ -13,7 +13,7 @@ from scipy import sparse
 from dice import _log
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
-from dice._data.sources import not_whole, stored_values
+from dice._data.sources import cells_with, not_whole, stored_values
 from dice._errors import InputError
 from dice._types import Chunk, Floats, Mask
 
@@ -58,7 +58,7 @@ Statistics = Mapping[str, float]
 def is_counts(sample: Chunk, *, least: int = 0) -> bool:
     """Return whether most cells hold only whole numbers from 0 on, and the sample at least `least` non-zero values."""
     values = stored_values(sample)
-    filled, odd = (_cells_with(sample, mask).sum() for mask in (values != 0, not_whole(values)))
+    filled, odd = (cells_with(sample, mask).sum() for mask in (values != 0, not_whole(values)))
     return bool(np.count_nonzero(values) >= least and odd <= FEW_WILD * filled)
 
 
@@ -205,25 +205,27 @@ def _excess(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Float
     return 1.0 if known else float(one / (other * share))
 
 
-def _cells_with(chunk: Chunk, mask: Mask) -> Mask:
-    """Return a mask (n,) of the cells with a stored value at which `mask` is True."""
-    if not sparse.issparse(chunk):
-        return np.asarray(mask.any(axis=1))
-    cells = np.repeat(np.arange(chunk.shape[0]), np.diff(chunk.indptr))
-    return np.bincount(cells[mask], minlength=chunk.shape[0]) > 0
-
-
 def _without_wild(sample: Chunk) -> Chunk:
-    """Return a sample without outlier cells: a few with values too large for logarithms, or the only negative ones."""
+    """Return a sample without few outlier cells, and with 0 for few values that are too large for logarithms."""
     if is_counts(sample) or not sample.shape[0]:
         return sample
     bounds = (sample.min(1), sample.max(1))
     smallest, largest = (np.ravel(x.toarray() if sparse.issparse(x) else x) for x in bounds)
-    high = (largest > LOGGED) & (largest < np.inf)
-    if 0 < high.mean() <= FEW_WILD and largest[high].min() > WILD_GAP * largest[~high].max():
-        sample, smallest = sample[~high], smallest[~high]
+    if (wild := _is_wild(largest, len(largest))).any():
+        sample, smallest = sample[~wild], smallest[~wild]
+    n_values = np.count_nonzero(stored_values(sample))
+    if n_values >= FEWEST_VALUES and (wild := _is_wild(stored_values(sample), n_values)).any():
+        sample = sample.copy()
+        stored_values(sample)[wild] = 0
     low = (smallest < NEGATIVE) & (smallest > -np.inf)
     return sample[~low] if 0 < low.mean() <= FEW_WILD and smallest[~low].min() >= 0 else sample
+
+
+def _is_wild(values: Floats, n: int) -> Mask:
+    """Return a mask of the values too large for logarithms, if these are few of n and far above all others."""
+    high = (values > LOGGED) & (values < np.inf)
+    few = 0 < high.sum() <= FEW_WILD * n
+    return high if few and values[high].min() > WILD_GAP * values[~high].max() else np.zeros_like(high)
 
 
 def _totals(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
