@@ -59,3 +59,13 @@ def test_no_ortholog_has_the_name_of_another_gene():
         named = [(gene, pair) for gene, pair in own.orthologs.items() if gene.upper() != pair.upper()]
         assert len(named) > 500  # Other names are no reason to drop a pair.
         assert not [(gene, pair) for gene, pair in named if other.symbol(gene)[1] in ("name", "case")]
+
+
+def test_a_prior_that_is_saved_again_keeps_its_description(tmp_path, monkeypatch):
+    """A copy of a ready prior under another name had neither licence nor source."""
+    monkeypatch.setenv("DICE_CACHE", str(tmp_path))
+    path = dice.priors.save(stored_priors.path("labels"), "first", tissue="lung", licence="CC BY 4.0", source="us")
+    dice.priors.save(path, "second", tissue="liver")
+    table = dice.priors.list()
+    assert table.loc["second", ["tissue", "licence", "source"]].tolist() == ["liver", "CC BY 4.0", "us"]
+    assert dice.priors.load("first").params["shelf"]["tissue"] == "lung"

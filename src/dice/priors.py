@@ -109,6 +109,7 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
         Lower-case letters, digits, ``_`` and ``-``. A prior of the same name is replaced.
     **described
         Description for other users: ``tissue``, ``species``, ``technology``, ``licence`` and ``source``, each a text.
+        A prior that was described before keeps what is not given.
 
     Returns
     -------
@@ -138,7 +139,8 @@ def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, 
         if key not in DESCRIBED or not _is_line(text):
             raise InputError(f"The description must hold one-line texts for {DESCRIBED}, got {key}={said(text)}.")
     found = find_prior(prior)
-    return replace(found, params={**found.params, "shelf": {"name": name} | described})
+    kept = {key: text for key, text in card(found).items() if key in DESCRIBED and text}
+    return replace(found, params={**found.params, "shelf": {"name": name} | kept | described})
 
 
 def card(prior: Prior) -> dict[str, Any]:
