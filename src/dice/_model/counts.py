@@ -156,7 +156,7 @@ def halves(cells: CellCounts, seeds: NDArray[np.int64], n_splits: int) -> list[t
 def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
     """Simulate cells (n, d) with the same totals as `cells`, but with counts drawn from one common `profile` (d,)."""
     cumulative, n_genes = np.cumsum(profile), len(profile)
-    genes, counts, lengths = [], [], []
+    genes, counts = [], []
     for seed, total in zip(seeds, np.asarray(cells.counts.sum(1)).ravel().astype(np.int64), strict=True):
         rng = _own_generator(seed, ALIKE)
         if total > n_genes:
@@ -168,8 +168,7 @@ def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> spars
             found, drawn = np.unique(places, return_counts=True)
         genes.append(found)
         counts.append(drawn)
-        lengths.append(len(found))
-    bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.intp)])
+    bounds = np.concatenate([[0], np.cumsum([len(found) for found in genes], dtype=np.intp)])
     data, indices = (np.concatenate([np.empty(0, np.intp), *parts]) for parts in (counts, genes))
     return sparse.csr_array((data.astype(np.float32), indices, bounds), shape=cells.counts.shape)
 

@@ -46,11 +46,10 @@ class Latents:
     @classmethod
     def joined(cls, parts: Sequence[Self], n_latent: int) -> Self:
         """Concatenate the latents of several chunks."""
-        nothing = np.empty(0, np.float32)
-        none = cls(np.empty((0, n_latent), np.float32), nothing, np.empty(0, bool), nothing)
-        columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty", "log_depth"))
-        y, residual, empty, log_depth = (np.concatenate(column) for column in columns)
-        return cls(y, residual, empty, log_depth, gene_sums=sum(part.gene_sums for part in parts))
+        names, nothing = ("y", "residual", "empty", "log_depth"), np.empty(0, np.float32)
+        parts = [cls(np.empty((0, n_latent), np.float32), nothing, np.empty(0, bool), nothing), *parts]
+        columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        return cls(*columns, gene_sums=sum(part.gene_sums for part in parts))
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from dice._errors import PriorFormatError
 from dice._keys import PANEL_LAYER
 from dice._labels.model import LabelModel, describe
 from dice._model import networks, schema
+from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.networks import Denoiser
 from dice._model.offsets import SoftClusters
 from dice._model.projection import Projection
 from dice._model.schema import checksum
+from dice._types import Floats, Mask
 
 _PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise", "bulk")
 _AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calibration")
@@ -123,6 +125,19 @@ class LearnedPrior:
         with torch.inference_mode():
             depths = None if log_depth is None else torch.as_tensor(self.known_depth(log_depth))
             return self.denoise(torch.as_tensor(np.asarray(y, np.float32)), rho, depths).numpy()
+
+    def clean(self, likelihood: GaussianLikelihood, latents: Latents, own: Mask) -> Floats:
+        """Return the posterior mean (n, k) of the reference's cells in PCA units.
+
+        The loadings were computed from the `own` cells, and their latents are corrected for it. Cells that do not
+        consist of counts, and all cells of a prior without counts, keep their noisy latents.
+        """
+        if not self.measured:
+            return latents.y
+        y = likelihood.honest(latents, own)
+        known = np.flatnonzero(~np.isnan(latents.log_depth))
+        y[known] = self.mean(y[known], latents.log_depth[known])
+        return y
 
     def known_depth(self, log_depth: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return log depths (n,), with the typical log depth for cells of unknown depth (NaN)."""

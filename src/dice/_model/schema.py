@@ -21,8 +21,8 @@ MAX_GENES = 200_000
 MAX_LATENT = 1_000
 #: Maximum number of bytes and of arrays of a stored prior, checked before anything is read.
 MAX_BYTES, MAX_ARRAYS = 2 * 2**30, 10_000
-#: Maximum length of the name of a gene, of all names together, and of other text.
-MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
+#: Maximum length of the name of a gene, and of other text.
+MAX_NAME, MAX_TEXT = 1_000, 1_000_000
 #: Largest and smallest accepted magnitude of expression and of values computed from it. Larger values would overflow.
 LARGEST, SMALLEST = 1e12, 1e-12
 
@@ -126,15 +126,11 @@ def _config(text: Any) -> dict[str, Any]:
 
 
 def _names(value: Any) -> np.ndarray:
-    try:
-        names = np.asarray(value)
-    except ValueError:  # Lists of different lengths.
-        names = np.empty(0)
-    listed = names.ndim == 1 and 0 < len(names) <= MAX_GENES and names.dtype.kind in "OUT"
-    _require(listed, "genes", "are not a list of names")
-    unique = all(is_text(name, MAX_NAME) for name in names) and len(set(names)) == len(names)
+    listed = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "OUT"
+    _require(listed and 0 < len(value) <= MAX_GENES, "genes", "are not a list of names")
+    unique = all(is_text(name, MAX_NAME) for name in value) and len(set(value)) == len(value)
     _require(unique, "genes", "are not unique names")
-    return names.astype(object)
+    return value.astype(object)
 
 
 def _spectrum(value: Any, n_latent: int) -> np.ndarray:

@@ -5,6 +5,7 @@ plain arrays. After it is loaded again, training continues as if it had not been
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -150,21 +151,14 @@ class Trainer:
     def load_state(self, arrays: dict[str, NDArray]) -> None:
         """Load arrays that :meth:`state` of a trainer with the same denoiser and arguments returned."""
         device = self.batches.data.device
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {
-                name.removeprefix(prefix): torch.tensor(array, device=device)
-                for name, array in arrays.items()
-                if name.startswith(prefix)
-            }
-
-        self.best = part("best/")
-        self.denoiser.load_state_dict(part("model/"))
-        self.average.load_state_dict(part("average/"))
-        slots: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in part("optimizer/").items():
-            index, slot = name.split("/")
-            slots.setdefault(int(index), {})[slot] = tensor
+        parts: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+        for path in (path for path in arrays if "/" in path):
+            part, name = path.rsplit("/", 1)
+            parts[part][name] = torch.tensor(arrays[path], device=device)
+        self.best = parts.pop("best")
+        self.denoiser.load_state_dict(parts.pop("model"))
+        self.average.load_state_dict(parts.pop("average"))
+        slots = {int(part.removeprefix("optimizer/")): tensors for part, tensors in parts.items()}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
         self.generator.set_state(torch.as_tensor(arrays["generator"]))

@@ -127,12 +127,15 @@ class Query:
     def latents(self) -> Latents:
         """Noisy latents of all cells, with the residuals that tell the noise, from one reading."""
         key = ("latents", id(self.matrix), id(self.likelihood))
-        latents = once(key, self._projected, self.matrix, self.likelihood)
-        self.warn_of_empty(latents)
+        latents = once(key, partial(self._projected, self.likelihood), self.matrix, self.likelihood)
+        n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
+        if n:
+            _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
         return latents
 
-    def _projected(self) -> Latents:
-        parts = self.matrix.each(self.likelihood.latents, desc="Projecting")
+    def _projected(self, reader: Any) -> Latents:
+        """Return the latents of all cells, by a `reader` of chunks."""
+        parts = self.matrix.each(reader.latents, desc="Projecting")
         return Latents.joined(parts, self.likelihood.n_latent)
 
     @cached_property
@@ -149,12 +152,6 @@ class Query:
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         """Return the expression of a chunk as it was measured. Subclasses may thin it to a lower depth."""
         return chunk
-
-    def warn_of_empty(self, latents: Latents) -> None:
-        """Warn if some cells express none of the prior's genes."""
-        n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
-        if n:
-            _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
 
     def find_shift(self, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the offsets of all cells and their record for ``.uns``.

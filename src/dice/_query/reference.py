@@ -77,8 +77,7 @@ class ReferenceQuery(Query):
     @cached_property
     def latents(self) -> Latents:
         """Latents of all cells after thinning."""
-        parts = self.matrix.each(self.reader.latents, desc="Projecting")
-        return Latents.joined(parts, self.likelihood.n_latent)
+        return self._projected(self.reader)
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         return self.reader.expression(chunk, rows)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import said
-from dice._data.checks import check_expression, read_labels
-from dice._data.genes import check_storable
+from dice._data.checks import check_expression, gene_mask, read_labels
+from dice._data.genes import by_name, check_storable
 from dice._data.matrix import Matrix
 from dice._data.store import Prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
@@ -25,11 +25,9 @@ from dice._model.arrays import subsample
 from dice._model.counts import TARGET_SUM, judge_counts, recover
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.pca import fit_projection
-from dice._model.prior import LearnedPrior
 from dice._model.projection import Projection
 from dice._model.schema import MAX_LATENT
 from dice._model.training_data import ROLES, TrainingData, assign_roles, make_rows, plain_data, thinned_data
-from dice._train.genes import learned_genes
 from dice._types import Codes
 from dice.options import Training
 
@@ -58,30 +56,25 @@ class ReferenceCells:
 
     @classmethod
     def read(
-        cls,
-        adata: AnnData,
-        training: Training,
-        seed: int,
-        *,
-        labels_key: str | None,
-        layer: str | None,
-        mask_var: str | NDArray[np.bool_] | None,
-        check: bool,
-    ) -> Self:
+        cls, adata: AnnData, training: Training, seed: int, *, labels_key: str | None, layer: str | None,
+        mask_var: str | NDArray[np.bool_] | None, check: bool,
+    ) -> Self:  # fmt: skip
         """Open the matrix, check a sample of it and assign roles to the cells. The full matrix is not read yet."""
         check_storable(adata.var_names, "adata.var_names")
         named = None if labels_key is None else read_labels(adata, labels_key)
         labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
-        genes, which = learned_genes(adata, mask_var)
+        marked, column = gene_mask(adata, mask_var)
+        genes = by_name(adata, marked)
         matrix = Matrix(adata, layer=layer, genes=genes)
         sample = matrix.sample()
         if check:
             check_expression(sample[:, matrix.genes])
             refuse_wild(matrix, sample)
-        statistics = pd.Series(matrix_statistics(sample, genes), dtype=float)
-        statistics = statistics[np.isfinite(statistics)].to_dict()
+        found = matrix_statistics(sample, genes)
+        statistics = {name: float(value) for name, value in found.items() if np.isfinite(value)}
         roles = assign_roles(matrix.n_cells, training.validation_fraction, training.calibration_fraction, seed)
-        _log.say(_introduction(matrix, which, roles, named))
+        which = "of the mask that was passed" if column is None else f"marked in adata.var[{column!r}]"
+        _log.say(_introduction(matrix, "all" if marked is None else which, roles, named))
         return cls(matrix, labels, roles, statistics)
 
     @property
@@ -97,16 +90,17 @@ class ReferenceCells:
         check_n_latent(wanted, n_cells, n_genes)
         return wanted
 
+    def calibration(self, latents: Latents) -> dict[str, NDArray[np.float32]] | None:
+        """Return latents and residuals of calibration cells, for the novelty test; None without such cells."""
+        few = subsample(np.flatnonzero(~self.seen), CALIBRATION_CELLS)
+        return {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
+
     def slots(self, prior: Prior, latents: NDArray[np.float32], keys: PriorKeys) -> Slots:
         """Return the slots that training writes: the prior, its loadings, and the projection and roles of the cells."""
         loadings = np.zeros((len(self.matrix.gene_names), prior.n_latent), dtype=np.float32)
         loadings[self.matrix.genes] = prior.projection.loadings
-        return Slots(
-            obs={keys.split: pd.Categorical.from_codes(self.roles, ROLES)},
-            obsm={keys.projection: latents},
-            varm={keys.loadings: loadings},
-            uns={keys.uns: prior.to_arrays()},
-        )
+        obs, obsm = {keys.split: pd.Categorical.from_codes(self.roles, ROLES)}, {keys.projection: latents}
+        return Slots(obs=obs, obsm=obsm, varm={keys.loadings: loadings}, uns={keys.uns: prior.to_arrays()})
 
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
@@ -133,19 +127,7 @@ def _introduction(matrix: Matrix, which: str, roles: NDArray[np.int8], labels: p
     return f"{text} with {(counts > 0).sum()} labels{', rare are ' if rare else ''}{', '.join(rare[:5])}."
 
 
-@dataclass(frozen=True)
-class Reduced:
-    """Projection of a reference, with the latents of its cells in PCA units."""
-
-    projection: Projection
-    likelihood: GaussianLikelihood
-    #: Latents, residuals and depths of all cells.
-    latents: Latents
-    #: Latents and residuals of calibration cells, for the novelty test.
-    calibration: dict[str, NDArray[np.float32]] | None
-
-
-def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduced:
+def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> tuple[GaussianLikelihood, Latents]:
     """Compute the loadings from all cells except the calibration cells, and project all cells."""
     matrix, seen = cells.matrix, cells.seen
     projection = fit_projection(partial(matrix.total, cells=seen), n_latent=n_latent, scale=scale)
@@ -155,40 +137,24 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
         raise InputError(
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
         )
-    few = subsample(np.flatnonzero(~seen), CALIBRATION_CELLS)
-    calibration = {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
-    return Reduced(projection, likelihood, latents, calibration)
+    return likelihood, latents
 
 
 def training_data(
-    cells: ReferenceCells, reduced: Reduced, preset: str, seed: int, device: torch.device
+    cells: ReferenceCells, projection: Projection, latents: Latents, preset: str, seed: int, device: torch.device
 ) -> TrainingData:
     """Return thinned copies if the preset learns from counts and the reference has counts, otherwise latents."""
-    usable = cells.seen & ~np.isnan(reduced.latents.log_depth)
-    counted = judge_counts(reduced.latents.log_depth, reduced.latents.empty)[0] and usable.sum() >= MIN_CELLS
+    usable = cells.seen & ~np.isnan(latents.log_depth)
+    counted = judge_counts(latents.log_depth, latents.empty)[0] and usable.sum() >= MIN_CELLS
     if not networks.by_preset()[preset][1].counts or not counted:
         reason = "the preset assumes it" if counted else "the values are not log-normalised counts, or cells are few"
         _log.info(f"Noise: assumed Gaussian; {reason}.")
-        return plain_data(reduced.latents.y, cells.roles, device)
+        return plain_data(latents.y, cells.roles, device)
     _log.info(f"Noise: learned by splitting the counts of {usable.sum()} cells.")
     chosen = np.flatnonzero(usable)
     if len(chosen) > MAX_MEASURED:
         chosen = np.sort(np.random.default_rng([seed, 2]).choice(chosen, MAX_MEASURED, replace=False))
     counts, target_sum = recover(cells.matrix.take(chosen)), cells.statistics.get("sum_log", 0.0) or TARGET_SUM
-    rows = make_rows(reduced.projection, counts, np.random.default_rng([seed, 3]), target_sum=target_sum)
-    typical = float(np.median(reduced.latents.log_depth[usable]))
-    return thinned_data(rows.to(device), chosen, cells.roles[chosen], reduced.projection.n_latent, typical)
-
-
-def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) -> NDArray[np.float32]:
-    """Denoise all cells of the reference (n, k), as if the loadings had been computed without them.
-
-    Cells that do not consist of counts keep their noisy latents.
-    """
-    latents = reduced.latents
-    if not prior.measured:
-        return latents.y
-    y = reduced.likelihood.honest(latents, cells.seen)
-    known = np.flatnonzero(~np.isnan(latents.log_depth))
-    y[known] = prior.mean(y[known], latents.log_depth[known])
-    return y
+    rows = make_rows(projection, counts, np.random.default_rng([seed, 3]), target_sum=target_sum)
+    typical = float(np.median(latents.log_depth[usable]))
+    return thinned_data(rows.to(device), chosen, cells.roles[chosen], projection.n_latent, typical)

@@ -5,7 +5,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data.checks import gene_mask, read_batches
+from dice._data.checks import read_batches
 from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
@@ -16,15 +16,6 @@ from dice._keys import PriorKeys
 from dice._query.query import opened
 from dice._types import Codes, Mask
 from dice.options import Options
-
-
-def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple[Codes, str]:
-    """Return the positions of the genes to learn from, sorted by gene name, and a description of them."""
-    genes, column = gene_mask(adata, mask_var)
-    if genes is None:
-        return by_name(adata), "all"
-    which = "of the mask that was passed" if column is None else f"marked in adata.var[{column!r}]"
-    return by_name(adata, genes), which
 
 
 def choose_genes(
@@ -63,14 +54,14 @@ def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options:
 
     A reference that is a prior without cells, or a file of one, is always used.
     """
-    if not isinstance(reference, AnnData):
-        return find_prior(reference, key=prior_key)
-    keys = PriorKeys(prior_key)
-    if keys.uns in names(reference, "uns") and not reference.n_obs:
-        return find_prior(reference, key=prior_key)
-    if keys.uns not in names(reference, "uns") or keys.split not in names(reference, "obs"):
-        return None
+    keys, n_cells = PriorKeys(prior_key), 0
+    if isinstance(reference, AnnData):
+        n_cells, trained = reference.n_obs, keys.split in names(reference, "obs")
+        if keys.uns not in names(reference, "uns") or (n_cells and not trained):
+            return None
     prior = find_prior(reference, key=prior_key)
+    if not n_cells:
+        return prior
     share = share_of_genes(adata, prior.genes, options)
     found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
     if share < FEW:

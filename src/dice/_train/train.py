@@ -31,6 +31,8 @@ EVERY_STEPS, EVERY_SECONDS = 200, 60.0
 SMALL_NETWORK = 2_000_000
 #: Smallest number of held-out rows to train on counts.
 MIN_HELD_OUT = 40
+#: Names of the columns of a trainer's history.
+HISTORY = ("step", "loss", "validation")
 #: Settings of `dice.Training` that replace those of a preset.
 OVERRIDES = ("max_steps", "batch_size", "learning_rate")
 
@@ -78,8 +80,8 @@ def train_denoiser(
     """
     network, recipe = networks.by_preset()[preset]
     if recipe.training is None:
-        denoiser, columns = network.fit(data.train, data.held_out, seed)
-        return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
+        denoiser, history = network.fit(data.train, data.held_out, seed)
+        return denoiser, {name: np.asarray(values) for name, values in history.items()}
     overrides = {name: getattr(training, name) for name in OVERRIDES}
     trainer = make_trainer(preset, data, seed=seed, **more, **overrides)
     if trainer.denoiser.counted and (data.held_out is None or len(data.held_out) < MIN_HELD_OUT):
@@ -95,12 +97,8 @@ def train_denoiser(
             f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
             f"denoiser's at step {trainer.best_step}."
         )
-    history = np.array(trainer.history).reshape(-1, 3).T
-    return _frozen(trainer.denoiser), dict(zip(("step", "loss", "validation"), history, strict=True))
-
-
-def _frozen(denoiser: Denoiser) -> Denoiser:
-    return denoiser.cpu().requires_grad_(False).eval()
+    columns = np.array(trainer.history).reshape(-1, 3).T
+    return trainer.denoiser.cpu().requires_grad_(False), dict(zip(HISTORY, columns, strict=True))
 
 
 def drive(trainer: Trainer, checkpoint: "Checkpoint | None") -> None:

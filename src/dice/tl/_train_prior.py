@@ -16,7 +16,7 @@ from dice._keys import PriorKeys
 from dice._labels.learn import learn_labels
 from dice._labels.stored import labels_to_learn
 from dice._model.offsets import SoftClusters
-from dice._train.cells import ReferenceCells, clean_latents, reduce, training_data
+from dice._train.cells import ReferenceCells, reduce, training_data
 from dice._train.train import check_settings, record, train_denoiser
 from dice.options import LabelsKey, Levels, Mixup, Training, torch_device
 
@@ -114,29 +114,29 @@ def train_prior(
         adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, check=check
     )
     k, labelled = cells.n_latent(n_latent), labels_to_learn(adata, cells.roles, labels_key)
-    reduced = reduce(cells, n_latent=k, scale=scale)
-    data = training_data(cells, reduced, preset, random_state, device)
+    likelihood, latents = reduce(cells, n_latent=k, scale=scale)
+    data = training_data(cells, likelihood.projection, latents, preset, random_state, device)
     labels = None if mixup is None or cells.labels is None else cells.labels[data.cells]
-    noise = reduced.projection.noise / data.scale
+    noise = likelihood.projection.noise / data.scale
     denoiser, history = train_denoiser(
         preset, data, training, noise=noise, seed=random_state, labels=labels, mixup=mixup
     )
     arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "scale": bool(scale)}
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
-        projection=reduced.projection,
+        projection=likelihood.projection,
         denoiser=denoiser,
         latent_scale=data.scale,
         preset=preset,
         history=history,
         statistics=cells.statistics,
         params=record(training, mixup, **arguments, random_state=random_state),
-        calibration=reduced.calibration,
+        calibration=cells.calibration(latents),
     )
-    latents = clean_latents(prior, cells, reduced)
-    prior = replace(prior, soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)))
+    clean = prior.clean(likelihood, latents, cells.seen)[cells.seen]
+    prior = replace(prior, soft_clusters=SoftClusters.learn(clean, short_seed(random_state)))
     if labelled is not None:
         prior = replace(prior, labels=learn_labels(adata, prior, labelled, random_state, "adata"))
-    written = write(adata, cells.slots(prior, reduced.latents.y, keys), copy=copy)
+    written = write(adata, cells.slots(prior, latents.y, keys), copy=copy)
     remember(adata if written is None else written, prior, keys.uns)
     return written
