@@ -52,7 +52,7 @@ def test_slots(reference):
     assert len(stored["sha256"]) == 64
     prior = dice.Prior.from_anndata(reference)
     np.testing.assert_allclose(prior.projection.project(reference.X), reference.obsm["X_dice_pca"], atol=1e-3)
-    assert prior.noise == pytest.approx(1, abs=0.02)
+    assert prior.projection.noise == pytest.approx(1, abs=0.02)
     roles = reference.obs["dice_split"]
     assert roles.value_counts()[["train", "validation", "calibration"]].tolist() == [1280, 160, 160]
     seen = (roles != "calibration").to_numpy()

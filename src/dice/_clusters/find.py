@@ -79,7 +79,7 @@ def measured_again(query: Query, some: Codes, n_splits: int) -> Measured:
     Without counts, posterior samples replace the halves. They show how certain the posterior is, but not whether
     another measurement would agree.
     """
-    shape = len(some), n_splits, 2, query.likelihood.n_latent
+    shape = len(some), n_splits, 2, query.prior.n_latent
     if not query.measured:
         _log.warn(
             "Clusters were compared by posterior samples instead of halves of the counts, because the query has no "

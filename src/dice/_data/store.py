@@ -101,13 +101,11 @@ class Prior(core.LearnedPrior):
 
 
 def _read_fields(group: Any) -> dict[str, Any]:
-    """Read the fields of a stored prior."""
+    """Read the fields of a stored prior, unless their names or its format are wrong."""
     if hasattr(group, "shape") or "format" not in group:
         return {}
     version = read_elem(_of_kind(group["format"], "format"))
-    if not schema.fits(version, set(group)):
-        # The schema raises the error. It does not need the values.
-        return dict.fromkeys(group) | {"format": version}
+    schema.check_fields(version, set(group))
     raw: dict[str, Any] = {}
     for name in group:
         if name not in schema.TABLES:

@@ -80,15 +80,12 @@ class Plan:
         default = (COUNTED_RHO if measured else ASSUMED_RHO) * scale
         rho = default if isinstance(options.rho, str) else options.rho
         method: Method = "direct" if measured else options.computed_by(isotropic=likelihood.isotropic)
-        gibbs, burn_in = options.gibbs, None
+        gibbs, rhos, burn_in = options.gibbs, np.ravel(rho), None
         if method == "gibbs":
             rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
             burn_in = len(rhos) // 3
-        else:
-            rhos = np.full(1, float(np.asarray(rho)))
         if method == "split":
-            noise_range = likelihood.noise_range(noise)
-            length, burn_in = split_length(*(value + rhos[0] ** 2 for value in noise_range))
+            length, burn_in = split_length(*(value + rhos[0] ** 2 for value in likelihood.noise_range(noise)))
             rhos = np.repeat(rhos, gibbs.n_iterations or length)
         if gibbs.burn_in is None and burn_in is not None:
             gibbs = replace(gibbs, burn_in=burn_in)

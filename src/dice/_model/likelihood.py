@@ -104,13 +104,9 @@ class GaussianLikelihood:
         return self.filled or (self.complete and not self.per_gene)
 
     @property
-    def n_latent(self) -> int:
-        return self.projection.n_latent
-
-    @property
     def degrees_of_freedom(self) -> int:
         """Number of observed genes minus the number of latents, at least 1."""
-        return max(len(self.genes) - self.n_latent, 1)
+        return max(len(self.genes) - self.projection.n_latent, 1)
 
     @cached_property
     def _weighted(self) -> Floats:
@@ -126,10 +122,10 @@ class GaussianLikelihood:
     def covariance(self) -> Floats:
         """C (k, k): covariance of y around U if the noise has standard deviation 1."""
         if self.isotropic:
-            return np.eye(self.n_latent, dtype=np.float32)
+            return np.eye(self.projection.n_latent, dtype=np.float32)
         # Directions without observed genes get a large finite variance.
-        floor = 1e-3 * np.trace(self._precision) / self.n_latent + 1e-12
-        return np.linalg.inv(self._precision + floor * np.eye(self.n_latent)).astype(np.float32)
+        floor = 1e-3 * np.trace(self._precision) / self.projection.n_latent + 1e-12
+        return np.linalg.inv(self._precision + floor * np.eye(self.projection.n_latent)).astype(np.float32)
 
     def noise_range(self, level: float) -> tuple[float, float]:
         """Return the smallest and largest noise variance over all directions of the latent space, at noise `level`."""
@@ -140,14 +136,14 @@ class GaussianLikelihood:
     def filter(self) -> Floats:
         """Matrix (k, k) that maps V_o' x_o to the conditional mean of the latents; zero if nothing is filled in."""
         if not self.filled:
-            return np.zeros((self.n_latent, self.n_latent), np.float32)
+            return np.zeros((self.projection.n_latent, self.projection.n_latent), np.float32)
         ratio = max(self.projection.noise, 1e-6) ** 2 / np.maximum(np.asarray(self.fill_in), 1e-12)
         return np.linalg.inv(self._precision + np.diag(ratio)).astype(np.float32)
 
     @cached_property
     def added(self) -> Floats:
         """Noise variance (k,) that filled-in genes add to every latent."""
-        missing = np.eye(self.n_latent) - self._precision
+        missing = np.eye(self.projection.n_latent) - self._precision
         noise = max(self.projection.noise, 1e-6) ** 2
         return np.maximum(noise * np.diagonal(missing @ self.filter @ missing), 0).astype(np.float32)
 
@@ -156,7 +152,7 @@ class GaussianLikelihood:
         """Matrices A and B (k, k): for p = x W V, noisy latents are p A and the explained sum of squares is p B p'."""
         if not self.filled:
             return self.covariance, self.covariance
-        identity, gram = np.eye(self.n_latent), self._precision
+        identity, gram = np.eye(self.projection.n_latent), self._precision
         latents = identity + self.filter @ (identity - gram)
         explained = self.filter @ (2 * identity - gram @ self.filter)
         return latents.astype(np.float32), explained.astype(np.float32)
@@ -225,7 +221,7 @@ class GaussianLikelihood:
         kind, measured = options.likelihood, latents.residual[~latents.empty]
         # The scale of Student-t noise is smaller than its standard deviation.
         factor = np.sqrt(max(kind.df - 2, 0.5) / kind.df) if isinstance(kind, StudentT) else 1.0
-        if len(self.loadings) < 2 * self.n_latent:
+        if len(self.loadings) < 2 * self.projection.n_latent:
             # So few genes leave no reliable residual. The noise of the reference is used instead.
             return float(factor * self.projection.noise)
         return float(factor * np.sqrt(measured.mean())) if len(measured) else 0.0

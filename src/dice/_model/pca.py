@@ -53,16 +53,11 @@ def fit_projection(
     gene_noise = np.maximum(spectrum.variances - explained, 0)
     free = max(np.count_nonzero(spectrum.variances) - k, 1)
     return Projection(
-        mean=standardizer.mean,
-        scale=standardizer.scale,
-        center=spectrum.center.astype(np.float32),
-        cap=standardizer.cap,
-        loadings=np.ascontiguousarray(loadings, dtype=np.float32),
-        singular_values=spectrum.singular_values.astype(np.float32),
-        gene_noise=gene_noise.astype(np.float32),
-        noise=float(np.sqrt(gene_noise.sum() / free)),
-        bulk=spectrum.bulk(k),
-    )
+        mean=standardizer.mean, scale=standardizer.scale, center=spectrum.center.astype(np.float32),
+        cap=standardizer.cap, loadings=np.ascontiguousarray(loadings, dtype=np.float32),
+        singular_values=spectrum.singular_values.astype(np.float32), gene_noise=gene_noise.astype(np.float32),
+        noise=float(np.sqrt(gene_noise.sum() / free)), bulk=spectrum.bulk(k),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

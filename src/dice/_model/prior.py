@@ -93,11 +93,6 @@ class LearnedPrior:
         return self.latent_scale**2 * squares / squares.mean()
 
     @property
-    def noise(self) -> float:
-        """Standard deviation of the noise of the reference, in PCA units."""
-        return self.projection.noise
-
-    @property
     def measured(self) -> bool:
         """Whether the noise of counts was learned, so that the noise of a cell follows from its depth."""
         return self.denoiser.counted

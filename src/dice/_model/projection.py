@@ -24,9 +24,6 @@ class Standardized:
     deviation: Chunk
     constant: Floats | None
 
-    def __len__(self) -> int:
-        return int(self.deviation.shape[0])
-
     def __matmul__(self, matrix: Floats) -> Floats:
         """Return x @ matrix as a dense array (n, m)."""
         product = np.asarray(self.deviation @ matrix)

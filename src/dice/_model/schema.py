@@ -46,23 +46,22 @@ _LEAST |= dict.fromkeys(("calibration/residual", "soft_clusters/variances"), 0.0
 _LEAST |= dict.fromkeys(("labels/counts", "labels/gene_variances", "labels/batch_evidence"), 0.0)
 
 
-def fits(version: Any, names: set[str]) -> bool:
-    """Return whether a stored prior has this format and the right fields."""
-    return bool(version == FORMAT) and names | OPTIONAL == FIELDS and ("labels" in names) == ("card" in names)
+def check_fields(version: Any, names: set[str]) -> None:
+    """Raise an error if a stored prior has another format, or if fields are missing or unknown."""
+    _require(isinstance(version, int | np.integer) and version is not True, "format", "is not a whole number")
+    if version != FORMAT:
+        newer = "install a newer one with 'pip install -U scdice'"
+        advice = newer if version > FORMAT else "train it again with dice.tl.train_prior"
+        raise PriorFormatError(f"The prior has format {version}, but this version of dice reads {FORMAT}: {advice}.")
+    _same_names(names | OPTIONAL, FIELDS, "fields")
+    _require(("labels" in names) == ("card" in names), "labels", "and their card do not come together")
 
 
 def validate(raw: Any) -> dict[str, Any]:
     """Return the fields of a stored prior as plain Python and numpy values. Raise an error if one is not valid."""
     if not isinstance(raw, Mapping) or "format" not in raw:
         raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
-    version = raw["format"]
-    _require(isinstance(version, int | np.integer) and version is not True, "format", "is not a whole number")
-    if version != FORMAT:
-        newer = "install a newer one with 'pip install -U scdice'"
-        advice = newer if version > FORMAT else "train it again with dice.tl.train_prior"
-        raise PriorFormatError(f"The prior has format {version}, but this version of dice reads {FORMAT}: {advice}.")
-    _same_names({*raw, *OPTIONAL}, FIELDS, "fields")
-    _require(("labels" in raw) == ("card" in raw), "labels", "and their card do not come together")
+    check_fields(raw["format"], set(raw))
     _require(is_text(raw["sha256"], MAX_TEXT), "sha256", "is not a short text")
     config, genes = _config(raw["config"]), _names(raw["genes"])
     n_genes, n_latent = len(genes), config["denoiser"]["n_latent"]
@@ -81,7 +80,7 @@ def validate(raw: Any) -> dict[str, Any]:
             "from its source."
         )
     _require(is_orthonormal(fields["loadings"]), "loadings", "are not orthonormal")
-    return fields | {"format": int(version), "sha256": raw["sha256"], "genes": genes, "config": config}
+    return fields | {"format": int(raw["format"]), "sha256": raw["sha256"], "genes": genes, "config": config}
 
 
 def check_arrays(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], table: str) -> None:
@@ -134,11 +133,10 @@ def _names(value: Any) -> np.ndarray:
 
 
 def _spectrum(value: Any, n_latent: int) -> np.ndarray:
-    short = isinstance(value, np.ndarray) and value.ndim == 1 and len(value) <= MAX_GENES
-    _require(short, "singular_values", "are not one short vector")
-    enough = len(value) >= n_latent and value[:n_latent].any()
-    _require(enough, "singular_values", "are fewer than its latents, or all zero")
-    return _array(value, "singular_values", value.shape)
+    _array(value, "singular_values", (getattr(value, "size", 0),))
+    sound = n_latent <= len(value) <= MAX_GENES and value[:n_latent].any()
+    _require(sound, "singular_values", "are not as many as its latents or more, or all zero")
+    return value
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -51,9 +51,7 @@ class Trainer:
         parameters, rate = denoiser.parameters(), config.learning_rate
         self.optimizer = torch.optim.AdamW(parameters, rate, betas, weight_decay=decay, fused=True)
         self.average = AveragedModel(denoiser, multi_avg_fn=_ema(config.ema_decay), use_buffers=False)
-        self.step = 0
-        self.best_step = 0
-        self.best_loss = math.inf
+        self.step, self.best_step, self.best_loss = 0, 0, math.inf
         self.best: dict[str, Tensor] = deepcopy(denoiser.state_dict())
         #: Step, mean training loss and held-out loss of every evaluation.
         self.history: list[tuple[float, float, float]] = []

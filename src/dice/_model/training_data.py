@@ -117,9 +117,8 @@ def assign_roles(n_cells: int, validation: float, calibration: float, seed: int)
     # At least two cells are left for training.
     n_validation = min(round(validation * n_cells), max(n_cells - 2, 0))
     n_calibration = min(round(calibration * n_cells), max(n_cells - n_validation - 2, 0))
-    roles = np.zeros(n_cells, dtype=np.int8)
-    roles[order[:n_validation]] = 1
-    roles[order[n_validation : n_validation + n_calibration]] = 2
+    roles = np.empty(n_cells, dtype=np.int8)
+    roles[order] = np.repeat([1, 2, 0], [n_validation, n_calibration, n_cells - n_validation - n_calibration])
     return roles
 
 
@@ -128,9 +127,8 @@ def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: t
     cells, held_out = np.flatnonzero(roles == 0), np.flatnonzero(roles == 1)
     scale = float(np.sqrt(latents[(roles == 0) | (roles == 1)].var(0).mean()))
     values = torch.as_tensor(latents / scale, dtype=torch.float32, device=device)
-    return TrainingData(
-        values[cells], values[held_out] if len(held_out) else None, scale, values.shape[1], cells.astype(np.intp)
-    )
+    judged = values[held_out] if len(held_out) else None
+    return TrainingData(values[cells], judged, scale, values.shape[1], cells)
 
 
 def thinned_data(copies: Tensor, cells: Codes, roles: NDArray[np.int8], n_latent: int, typical: float) -> TrainingData:

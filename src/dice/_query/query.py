@@ -127,16 +127,15 @@ class Query:
     def latents(self) -> Latents:
         """Noisy latents of all cells, with the residuals that tell the noise, from one reading."""
         key = ("latents", id(self.matrix), id(self.likelihood))
-        latents = once(key, partial(self._projected, self.likelihood), self.matrix, self.likelihood)
+        latents = once(key, partial(self._projected, self.likelihood.latents), self.matrix, self.likelihood)
         n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
         if n:
             _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
         return latents
 
-    def _projected(self, reader: Any) -> Latents:
-        """Return the latents of all cells, by a `reader` of chunks."""
-        parts = self.matrix.each(reader.latents, desc="Projecting")
-        return Latents.joined(parts, self.likelihood.n_latent)
+    def _projected(self, read: Callable[[Chunk, slice], Latents]) -> Latents:
+        """Return the latents of all cells, by a function that reads a chunk."""
+        return Latents.joined(self.matrix.each(read, desc="Projecting"), self.prior.n_latent)
 
     @cached_property
     def measured(self) -> bool:

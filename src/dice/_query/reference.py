@@ -1,7 +1,8 @@
 """The reference's own cells, read as if they were a query."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from anndata import AnnData
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from dice._data.matrix import Matrix
 from dice._errors import InputError
-from dice._model.counts import TARGET_SUM, CellCounts, recover, thinned
+from dice._model.counts import TARGET_SUM, recover, thinned
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.training_data import ROLES
 from dice._query.query import Query
@@ -22,65 +23,60 @@ def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
     return np.flatnonzero(np.isin(roles, [ROLES.index(role) for role in wanted]) & known)
 
 
-@dataclass(frozen=True)
-class LikeQuery:
-    """Reader of reference cells as if they had been measured like the query. A cell's seed determines its result."""
+def as_shallow(
+    chunk: Chunk, seeds: NDArray[np.int64], depths: Floats, share: float | None = None, target_sum: float = TARGET_SUM
+) -> Chunk:
+    """Return the expression of reference cells (n, d), thinned as if they had been measured like the query.
 
-    likelihood: GaussianLikelihood
-    #: Log depths of the query's cells, in ascending order. An empty array keeps all counts.
-    depths: Floats
-    #: Seeds (n,) of the reference's cells, and a mask (n,) of those that the loadings were computed from.
-    seeds: NDArray[np.int64]
-    trained: Mask
-    #: Share of its counts that every cell keeps; if given, `depths` have no effect.
-    share: float | None = None
-    #: Target sum of the normalisation, which tells the number of counts in missing genes.
-    target_sum: float = TARGET_SUM
-
-    def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
-        """Return the log-normalised expression of a chunk, thinned to the depth of the query."""
-        if not len(self.depths) and self.share is None:
-            return chunk
-        cells = recover(chunk)
-        return thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows], self.target_sum, strays=chunk)
-
-    def latents(self, chunk: Chunk, rows: slice) -> Latents:
-        """Return the latents of a chunk's cells after thinning."""
-        shallow = self.expression(chunk, rows)
-        latents = self.likelihood.latents(shallow)
-        return self.likelihood.honest_part(latents, shallow, chunk, self.trained[rows])
-
-    def _shares(self, cells: CellCounts, seeds: NDArray[np.int64]) -> Floats:
-        """Return the share (n,) of counts to keep, so that every cell is as deep as a random cell of the query."""
-        if self.share is not None:
-            return np.full(len(seeds), self.share)
-        ranks = (seeds.astype(np.uint64) % np.uint64(len(self.depths))).astype(np.intp)
+    Every cell gets the log depth of a random cell of the query, from `depths` in ascending order, or keeps its own if
+    that is smaller. An empty array keeps all counts. With a `share`, every cell keeps this share of its counts instead.
+    `seeds` (n,) determine the result. `target_sum` is that of the normalisation and tells the counts of missing genes.
+    """
+    if not len(depths) and share is None:
+        return chunk
+    cells = recover(chunk)
+    if share is None:
+        ranks = (seeds.astype(np.uint64) % np.uint64(len(depths))).astype(np.intp)
         with np.errstate(invalid="ignore"):
-            return np.exp(np.minimum(np.nan_to_num(self.depths[ranks] - cells.log_depth), 0.0))
+            shares = np.exp(np.minimum(np.nan_to_num(depths[ranks] - cells.log_depth), 0.0))
+    else:
+        shares = np.full(len(seeds), share)
+    return thinned(cells, shares, seeds, target_sum, strays=chunk)
+
+
+def _shallow_latents(
+    likelihood: GaussianLikelihood, thin: Callable[..., Chunk], seeds: NDArray[np.int64], own: Mask, chunk: Chunk,
+    rows: slice,
+) -> Latents:  # fmt: skip
+    """Return the latents of a chunk's cells after thinning. The loadings were computed from the `own` cells (n,)."""
+    shallow = thin(chunk, seeds[rows])
+    return likelihood.honest_part(likelihood.latents(shallow), shallow, chunk, own[rows])
 
 
 @dataclass(frozen=True)
 class ReferenceQuery(Query):
     """The reference's own cells, seen through the query's genes and at its depth."""
 
-    #: Log depths and share as in `LikeQuery`.
+    #: Log depths and share as in :func:`as_shallow`.
     depths: Floats = field(kw_only=True)
-    trained: Mask = field(kw_only=True)
     share: float | None = field(kw_only=True)
+    #: Mask (n,) of the cells that the loadings were computed from.
+    trained: Mask = field(kw_only=True)
 
-    @cached_property
-    def reader(self) -> LikeQuery:
-        """Reader of chunks of the reference. It is sent to workers instead of the whole query."""
+    @property
+    def thin(self) -> Callable[..., Chunk]:
+        """Function that thins a chunk of cells with these seeds."""
         target_sum = self.prior.statistics.get("sum_log") or TARGET_SUM
-        return LikeQuery(self.likelihood, self.depths, self.seeds, self.trained, self.share, target_sum)
+        return partial(as_shallow, depths=self.depths, share=self.share, target_sum=target_sum)
 
     @cached_property
     def latents(self) -> Latents:
         """Latents of all cells after thinning."""
-        return self._projected(self.reader)
+        # Workers get the arrays that they need instead of the whole query.
+        return self._projected(partial(_shallow_latents, self.likelihood, self.thin, self.seeds, self.trained))
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
-        return self.reader.expression(chunk, rows)
+        return self.thin(chunk, self.seeds[rows])
 
 
 def own_genes(reference: AnnData, query: Query) -> Codes:

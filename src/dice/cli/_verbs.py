@@ -102,7 +102,7 @@ def train(args: argparse.Namespace) -> Result:
         raise InputError("A prior without its cells is stored as .h5ad: pass an output that ends in .h5ad.")
     cells = applied(args)
     prior = dice.Prior.from_anndata(cells, key=args.key_added)
-    found = {"n_genes": len(prior.genes), "n_latent": prior.n_latent, "noise": prior.noise}
+    found = {"n_genes": len(prior.genes), "n_latent": prior.n_latent, "noise": prior.projection.noise}
     if not args.prior_only:
         return _written(cells, args, **found)
     prior.save(args.output)
