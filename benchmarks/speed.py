@@ -32,13 +32,13 @@ from torch.profiler import ProfilerActivity, profile
 
 import dice
 from dice._model.networks import Denoiser
-from dice._model.networks.paper import SCHEDULE
+from dice._model.networks.paper import first_step
 from dice._model.sampler import CellNoise, cell_seeds, sample_sde
 
 N_CHAINS = 10
 PAPER_RHO = np.linspace(5, 0.5, 100)
 #: Evaluations of the literal sampler for a cell.
-LITERAL = sum(SCHEDULE.start(rho) for rho in PAPER_RHO) * N_CHAINS
+LITERAL = sum(first_step(rho) for rho in PAPER_RHO) * N_CHAINS
 CELLS = (1_000, 10_000, 100_000, 1_000_000)
 LATENTS = (10, 25, 50, 100)
 N_GENES, N_COUNTED, N_STEPS = 1000, 50, 200
@@ -56,7 +56,7 @@ def against_the_literal_sampler(n_cells: int) -> pd.DataFrame:
         seconds = {
             "direct mean": timed(lambda: denoiser(y, level)),
             "20 samples": timed(lambda: [sample_sde(denoiser, y, level, noise.spawn(i)) for i in range(20)]),
-            "literal, 10 chains": timed(lambda: denoiser.draw(y, last, noise)) * (LITERAL / SCHEDULE.start(0.5)),
+            "literal, 10 chains": timed(lambda: denoiser.draw(y, last, noise)) * (LITERAL / first_step(0.5)),
         }
     table = pd.DataFrame({"sampler": list(seconds), "evaluations": [1, 200, LITERAL], "seconds": seconds.values()})
     table["times faster"] = table["seconds"].iloc[-1] / table["seconds"]

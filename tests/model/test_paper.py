@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dice._model import training_data
-from dice._model.networks.paper import N_STEPS, SCHEDULE, PaperDenoiser, _sinusoidal
+from dice._model.networks.paper import ALPHA_BAR, BETA, N_STEPS, NOISE_LEVELS, PaperDenoiser, _sinusoidal, first_step
 from dice._model.training import Trainer, make_trainer
 
 
@@ -50,19 +50,19 @@ def test_layers_are_those_of_the_table():
 
 
 def test_schedule():
-    assert len(SCHEDULE.beta) == len(SCHEDULE.alpha_bar) == 513
-    assert SCHEDULE.beta[1] == 1e-4
-    assert SCHEDULE.beta[512] == 2e-2
-    np.testing.assert_allclose(np.diff(SCHEDULE.beta[1:]), (2e-2 - 1e-4) / 511)
-    assert SCHEDULE.alpha_bar[0] == 1
-    assert SCHEDULE.noise[-1] == pytest.approx(13.29, abs=0.005)
+    assert len(BETA) == len(ALPHA_BAR) == 513
+    assert BETA[1] == 1e-4
+    assert BETA[512] == 2e-2
+    np.testing.assert_allclose(np.diff(BETA[1:]), (2e-2 - 1e-4) / 511)
+    assert ALPHA_BAR[0] == 1
+    assert NOISE_LEVELS[-1] == pytest.approx(13.29, abs=0.005)
 
 
 def test_start_of_the_prior_step():
     table = {20: 512, 10: 483, 5: 406, 3: 341, 2: 285, 1: 186, 0.5: 105, 0.1: 21}
-    assert {rho: SCHEDULE.start(rho) for rho in table} == table
-    assert sum(SCHEDULE.start(rho) for rho in np.linspace(5, 0.5, 100)) == 30_699
-    assert SCHEDULE.start(0) == 1
+    assert {rho: first_step(rho) for rho in table} == table
+    assert sum(first_step(rho) for rho in np.linspace(5, 0.5, 100)) == 30_699
+    assert first_step(0) == 1
 
 
 def test_training_as_printed():
@@ -86,7 +86,7 @@ def test_loss_is_that_of_the_predicted_noise():
 
     def oracle(x, t):
         seen.append(t)
-        return x / torch.as_tensor(np.sqrt(1 - SCHEDULE.alpha_bar), dtype=torch.float32)[t][:, None]
+        return x / torch.as_tensor(np.sqrt(1 - ALPHA_BAR), dtype=torch.float32)[t][:, None]
 
     denoiser.predict_noise = oracle
     assert denoiser.loss(clean, torch.Generator().manual_seed(0)) < 1e-9
@@ -98,8 +98,8 @@ def test_denoiser_is_the_network_at_every_step_of_the_table():
     denoiser = make()
     z = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
     for t in (1, 2, 100, 511, 512):
-        s = torch.tensor(SCHEDULE.noise[t], dtype=torch.float32)
-        noise = denoiser.predict_noise(z * SCHEDULE.alpha_bar[t] ** 0.5, torch.tensor([t]))
+        s = torch.tensor(NOISE_LEVELS[t], dtype=torch.float32)
+        noise = denoiser.predict_noise(z * ALPHA_BAR[t] ** 0.5, torch.tensor([t]))
         torch.testing.assert_close(denoiser(z, s), z - s * noise, atol=1e-4, rtol=1e-4)
 
 

@@ -94,8 +94,12 @@ def fit_logistic(
 
     def closure() -> Any:
         optimizer.zero_grad()
-        penalty = weight.square().sum() / (2 * strength * len(cells))
-        loss = _loss(cells @ weight + bias, labels) + penalty
+        logits = cells @ weight + bias
+        if labels.ndim == 1:
+            log_loss = torch.nn.functional.cross_entropy(logits, labels)
+        else:
+            log_loss = (logits.logsumexp(1) - logits.masked_fill(~labels, -np.inf).logsumexp(1)).mean()
+        loss = log_loss + weight.square().sum() / (2 * strength * len(cells))
         loss.backward()
         return loss
 
@@ -103,16 +107,6 @@ def fit_logistic(
         optimizer.step(closure)
     slopes = weight.detach().numpy()
     return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
-
-
-def _loss(logits: Any, labels: Any) -> Any:
-    """Return the mean log-loss for the class (n,) of every cell, or for a mask (n, C) of its possible classes."""
-    from torch.nn.functional import cross_entropy
-
-    if labels.ndim == 1:
-        return cross_entropy(logits, labels)
-    possible = logits.masked_fill(~labels, -np.inf)
-    return (logits.logsumexp(1) - possible.logsumexp(1)).mean()
 
 
 #: AUC of `separation` above which a query counts as different from the reference (docs/labels.md).

@@ -180,9 +180,7 @@ class Inference:
             step, start = likelihood_step(plan.likelihood, gaussian, self.likelihood, latents.residual, s, x, scale), y
         how: dict[str, Any] = {"literal": plan.method == "gibbs", "tell": partial(self.tell, len(y))}
         result = split_gibbs(self._denoiser, step, start, rhos, noise, plan.gibbs, plan.n_samples, **how)
-        if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
-            result = replace(result, acceptance=float(step.acceptance.mean()))
-        return result
+        return replace(result, acceptance=step.acceptance if isinstance(step, LangevinStep) else None)
 
     def _set_prior(self, result: Posterior, empty: Mask, rows: slice) -> None:
         """Set the posterior of empty cells to the prior: mean zero and the variance of the latents."""

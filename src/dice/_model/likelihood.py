@@ -48,8 +48,8 @@ class Latents:
         """Concatenate the latents of several chunks."""
         names, nothing = ("y", "residual", "empty", "log_depth"), np.empty(0, np.float32)
         parts = [cls(np.empty((0, n_latent), np.float32), nothing, np.empty(0, bool), nothing), *parts]
-        columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-        return cls(*columns, gene_sums=sum(part.gene_sums for part in parts))
+        y, residual, empty, log_depth = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        return cls(y, residual, empty, log_depth, sum(part.gene_sums for part in parts))
 
 
 @dataclass(frozen=True)

@@ -149,16 +149,11 @@ class LearnedPrior:
         config: dict[str, Any] = {"preset": self.preset, "kind": self.denoiser.kind, "denoiser": self.denoiser.config}
         config["cap"] = float(cap) if np.isfinite(cap) else None
         raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
-        raw |= {
-            "config": json.dumps(config, sort_keys=True),
-            "format": schema.FORMAT,
-            "genes": np.asarray(self.genes, dtype=object),
-            "latent_scale": float(self.latent_scale),
-            "weights": _weights(self.denoiser),
-            "history": {name: np.asarray(v, np.float32) for name, v in self.history.items()},
-            "statistics": {name: float(v) for name, v in self.statistics.items()},
-            "params": json.dumps(dict(self.params), sort_keys=True),
-        }
+        raw |= {"format": schema.FORMAT, "config": json.dumps(config, sort_keys=True)}
+        raw |= {"genes": np.asarray(self.genes, dtype=object), "latent_scale": float(self.latent_scale)}
+        raw |= {"weights": _weights(self.denoiser), "params": json.dumps(dict(self.params), sort_keys=True)}
+        raw["history"] = {name: np.asarray(v, np.float32) for name, v in self.history.items()}
+        raw["statistics"] = {name: float(v) for name, v in self.statistics.items()}
         if self.calibration is not None:
             raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
         if self.soft_clusters is not None:

@@ -133,9 +133,10 @@ class LangevinStep:
             self.accepted = self.accepted + accept[:, 0].float()
 
     @property
-    def acceptance(self) -> Tensor:
-        """Share of accepted moves of each cell (n,) after the warm-up."""
-        return torch.as_tensor(self.accepted) / max(self.moves - self.warm_up, 1)
+    def acceptance(self) -> float | None:
+        """Share of accepted moves after the warm-up; None without such moves."""
+        counted = self.moves - self.warm_up
+        return float(torch.as_tensor(self.accepted).mean()) / counted if counted > 0 and len(self.x) else None
 
     def _likelihood(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return log f(x - V Z) (n,) and its gradient in Z (n, k)."""

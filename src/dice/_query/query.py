@@ -108,10 +108,10 @@ class Query:
         settle(self, likelihood=likelihood, seeds=cell_seeds(self.matrix.names.astype(str), options.random_state))
 
     @classmethod
-    def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata", **more: Any) -> Self:
+    def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata") -> Self:
         """Make the query: match its genes and compare its values with the reference's. `who` names it in errors."""
         found = opened(adata, options, prior.genes, prior.statistics, prior.projection.mean, who=who)
-        return cls(prior, options, *found, **{"own": own_cells(adata, prior)} | more)
+        return cls(prior, options, *found, own_cells(adata, prior))
 
     @cached_property
     def order(self) -> Codes:

@@ -109,6 +109,8 @@ def train_prior(
     keys, random_state = PriorKeys(prior_slot(adata, key_added)), seed(random_state)
     key = labels_key if isinstance(labels_key, str) else getattr(Levels.of(labels_key), "key", None)
     mixup, device = check_settings(preset, training, mixup, key), torch_device(settings.device)
+    arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "scale": bool(scale)}
+    params = record(training, mixup, **arguments, random_state=random_state)
     _log.say_cost("train_prior", adata.n_obs)
     cells = ReferenceCells.read(
         adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, check=check
@@ -121,7 +123,6 @@ def train_prior(
     denoiser, history = train_denoiser(
         preset, data, training, noise=noise, seed=random_state, labels=labels, mixup=mixup
     )
-    arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "scale": bool(scale)}
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=likelihood.projection,
@@ -130,7 +131,7 @@ def train_prior(
         preset=preset,
         history=history,
         statistics=cells.statistics,
-        params=record(training, mixup, **arguments, random_state=random_state),
+        params=params,
         calibration=cells.calibration(latents),
     )
     clean = prior.clean(likelihood, latents, cells.seen)[cells.seen]

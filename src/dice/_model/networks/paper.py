@@ -17,24 +17,18 @@ from dice._model.sampler import CellNoise, as_column
 N_STEPS = 512
 BETA_START, BETA_END = 1e-4, 2e-2
 TIME_FEATURES = 16
+#: The linear schedule of beta and alpha_bar over the steps t = 1..512, with alpha_bar = 1 at t = 0. The noise level s
+#: of a step is 0 at t = 0 and about 13.3 at t = 512.
+BETA = np.concatenate([[0.0], np.linspace(BETA_START, BETA_END, N_STEPS)])
+ALPHA_BAR = np.cumprod(1 - BETA)
+NOISE_LEVELS = np.sqrt(1 / ALPHA_BAR - 1)
+LOG_NOISE = torch.as_tensor(np.log(NOISE_LEVELS[1:]), dtype=torch.float32)
 
 
-class Schedule:
-    """Linear beta schedule over 512 steps: ``alpha_bar[t]`` for t = 1..512, with alpha_bar[0] = 1."""
+def first_step(rho: float) -> int:
+    """Return t0(rho), the step whose alpha_bar is nearest to 1 / (1 + rho^2), at least 1."""
+    return max(int(np.abs(ALPHA_BAR - 1 / (1 + rho**2)).argmin()), 1)
 
-    def __init__(self) -> None:
-        self.beta = np.concatenate([[0.0], np.linspace(BETA_START, BETA_END, N_STEPS)])
-        self.alpha_bar = np.cumprod(1 - self.beta)
-        #: Noise level s of every step, 0 at t = 0 and about 13.3 at t = 512.
-        self.noise = np.sqrt(1 / self.alpha_bar - 1)
-
-    def start(self, rho: float) -> int:
-        """Return t0(rho), the step whose alpha_bar is nearest to 1 / (1 + rho^2), at least 1."""
-        return max(int(np.abs(self.alpha_bar - 1 / (1 + rho**2)).argmin()), 1)
-
-
-SCHEDULE = Schedule()
-LOG_NOISE = torch.as_tensor(np.log(SCHEDULE.noise[1:]), dtype=torch.float32)
 
 #: Appendix C: AdamW at 1e-4 with cosine decay, batches of 4048 cells, no weight averaging, no early stopping.
 PAPER_TRAINING = TrainingConfig(
@@ -63,7 +57,7 @@ class PaperDenoiser(Denoiser):
         "paper-small": Preset(PAPER_TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup=True),
     }
     least_batch = 2
-    largest_noise = float(SCHEDULE.noise[-1])
+    largest_noise = float(NOISE_LEVELS[-1])
 
     def __init__(self, n_latent: int, width: int = 512, depth: int = 8) -> None:
         super().__init__()
@@ -101,10 +95,10 @@ class PaperDenoiser(Denoiser):
 
         The start is x_t0 = sqrt(abar_t0) Z (the printed paper has U in place of Z).
         """
-        start = SCHEDULE.start(float(as_column(s, z).max()))
-        x = z * float(SCHEDULE.alpha_bar[start]) ** 0.5
+        start = first_step(float(as_column(s, z).max()))
+        x = z * float(ALPHA_BAR[start]) ** 0.5
         for t in range(start, 0, -1):
-            beta, alpha_bar = float(SCHEDULE.beta[t]), float(SCHEDULE.alpha_bar[t])
+            beta, alpha_bar = float(BETA[t]), float(ALPHA_BAR[t])
             predicted = self.predict_noise(x, torch.tensor([t], device=z.device))
             x = (x - beta / (1 - alpha_bar) ** 0.5 * predicted) / (1 - beta) ** 0.5
             x = x + beta**0.5 * noise.normal(t, z.shape[1])
