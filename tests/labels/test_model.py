@@ -56,8 +56,8 @@ def card(raw, **changes):
         (lambda raw: card(raw, labels=["a", "a", "b", "c"]), "does not list its labels"),
         (lambda raw: card(raw, labels=7), "does not list its labels"),
         (lambda raw: raw.update(card="[]"), "'card' is not a table"),
-        (lambda raw: raw.pop("card"), "do not come together"),
-        (lambda raw: raw.pop("labels"), "do not come together"),
+        (lambda raw: raw.pop("card"), "must be stored together"),
+        (lambda raw: raw.pop("labels"), "must be stored together"),
         (lambda raw: raw.update(format=2), "this version of dice reads 5"),
     ],
 )

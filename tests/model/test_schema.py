@@ -200,7 +200,7 @@ def test_fields_that_belong_together():
     raw = copy.deepcopy(forgery.stored("labels"))
     del raw["card"]
     raw["sha256"] = checksum(raw)
-    with pytest.raises(PriorFormatError, match="'labels' and their card do not come together"):
+    with pytest.raises(PriorFormatError, match="'labels' must be stored together with their 'card'"):
         validate(raw)
 
 

@@ -41,7 +41,7 @@ def test_embeddings_stay_as_they_were_measured_unless_a_shift_is_named(query, re
 
 @pytest.mark.parametrize("view", ["standardized", "profiles"])
 def test_views_for_labels_move_no_embedding(query, reference, view):
-    with pytest.raises(dice.DiceError, match=rf"shift='{view}' serves for labels only .*dice.tl.transfer_labels"):
+    with pytest.raises(dice.DiceError, match=rf"shift='{view}' is for labels only .*dice.tl.transfer_labels"):
         dice.tl.denoise(query, reference, shift=view)
     assert "X_dice" not in query.obsm
 

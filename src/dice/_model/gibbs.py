@@ -63,7 +63,7 @@ def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geom
         space = np.geomspace if geometric else np.linspace
         return space(values[0], values[-1], n_iterations or (30 if len(values) == 1 else 100))
     if n_iterations not in (None, len(values)):
-        raise InputError(f"rho has {len(values)} values but n_iterations={n_iterations}: leave n_iterations out.")
+        raise InputError(f"`rho` has {len(values)} values but n_iterations={n_iterations}: leave n_iterations out.")
     return values
 
 

@@ -149,7 +149,7 @@ class Inference:
             self._set_prior(result, latents.empty, rows)
         if not all(np.isfinite(part).all() for part in (result.mean, result.variance) if part is not None):
             noisy = f"noise {plan.noise:.3g} and rho {plan.rhos.max():.3g}"
-            raise InputError(f"The posterior is not finite with {noisy}: pass values of the latents' size.")
+            raise InputError(f"The posterior is not finite with {noisy}: pass values of the size of the latents.")
         return result
 
     def _direct(self, y: Tensor, latents: Latents, noise: CellNoise) -> Posterior:

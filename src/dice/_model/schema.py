@@ -54,7 +54,7 @@ def check_fields(version: Any, names: set[str]) -> None:
         advice = newer if version > FORMAT else "train it again with dice.tl.train_prior"
         raise PriorFormatError(f"The prior has format {version}, but this version of dice reads {FORMAT}: {advice}.")
     _same_names(names | OPTIONAL, FIELDS, "fields")
-    _require(("labels" in names) == ("card" in names), "labels", "and their card do not come together")
+    _require(("labels" in names) == ("card" in names), "labels", "must be stored together with their 'card'")
 
 
 def validate(raw: Any) -> dict[str, Any]:
@@ -168,10 +168,12 @@ def _table(value: Any, name: str) -> dict[str, Any]:
     if name == "statistics":
         return {key: _number(entry, name) for key, entry in value.items()}
     for entry in value.values():
-        _require(isinstance(entry, np.ndarray) and entry.dtype.kind == "f", name, "holds something not numeric")
+        _require(
+            isinstance(entry, np.ndarray) and entry.dtype.kind == "f", name, "has values that are not arrays of numbers"
+        )
         vector = name != "history" or (entry.ndim == 1 and entry.dtype == np.float32)
-        _require(vector, name, "is not made of float32 vectors")
-    _require(sum(entry.nbytes for entry in value.values()) <= MAX_BYTES, name, "are larger than those of any prior")
+        _require(vector, name, "does not consist of float32 vectors")
+    _require(sum(entry.nbytes for entry in value.values()) <= MAX_BYTES, name, f"is larger than {MAX_BYTES} bytes")
     return dict(value)
 
 

@@ -127,9 +127,8 @@ class Trainer:
 
     def _fail(self, what: str, value: float, step: int) -> NoReturn:
         self.restore_best()
-        rate = self.rate(step - 1)
         raise TrainingError(
-            f"The {what} became {value} at step {step} (learning rate {rate:.2g}) and training stopped: "
+            f"The {what} became {value} at step {step} (learning rate {self.rate(step - 1):.2g}) and training stopped: "
             f"train again with a smaller learning_rate, for example {self.config.learning_rate / 4:.2g}."
         )
 

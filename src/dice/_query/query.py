@@ -164,7 +164,7 @@ class Query:
             return recall(self.prior, wanted, codes, names), dict(wanted)
         if wanted.strategy in FOR_LABELS:
             raise InputError(
-                f"shift={wanted.strategy!r} serves for labels only and cannot change an embedding: pass it to "
+                f"shift={wanted.strategy!r} is for labels only and does not move an embedding: pass it to "
                 "dice.tl.transfer_labels, or pass 'offset', 'clusters', 'mean' or False."
             )
         cells = self.order[:SAMPLED_CELLS]

@@ -88,11 +88,8 @@ def train_denoiser(
         _log.info("Too few held-out cells to stop a training on: the denoiser is the linear filter.")
         trainer.restore_best()
     else:
-        checkpoint = None
-        if training.checkpoint is not None:
-            checkpoint = Checkpoint(trainer, Path(training.checkpoint), fingerprint(trainer, seed))
-            checkpoint.resume()
-        drive(trainer, checkpoint)
+        path = training.checkpoint
+        drive(trainer, None if path is None else Checkpoint(trainer, Path(path), fingerprint(trainer, seed)))
         _log.info(
             f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
             f"denoiser's at step {trainer.best_step}."
@@ -136,19 +133,18 @@ def fingerprint(trainer: Trainer, seed: int) -> str:
 
 
 class Checkpoint:
-    """The state of a training in one .npz file of plain arrays.
+    """The state of a training in one .npz file of plain arrays. If the file exists, the training resumes from it.
 
-    The file need not exist yet. `key` is the fingerprint of the training.
+    `key` is the fingerprint of the training.
     """
 
     def __init__(self, trainer: Trainer, path: Path, key: str) -> None:
         self.trainer, self.path, self.key = trainer, path, key
         self._step, self._time = 0, time.monotonic()
+        if path.exists():
+            self._resume()
 
-    def resume(self) -> None:
-        """Load the state from the file, if it exists."""
-        if not self.path.exists():
-            return
+    def _resume(self) -> None:
         try:
             check_archive(self.path)
             # allow_pickle=False is numpy's default; it is explicit because files may come from others.

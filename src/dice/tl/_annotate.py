@@ -25,7 +25,7 @@ from dice._labels.several import by_each
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import summarize
 from dice._query.query import one_reading
-from dice._train.genes import choose_genes, fitting_prior, look_ahead
+from dice._train.cells import choose_genes, fitting_prior, look_ahead
 from dice._train.train import check_settings
 from dice.options import FOR_LABELS, Checks, LabelsKey, Levels, Options, Shift, Training
 from dice.tl._cluster import cluster
