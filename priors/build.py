@@ -26,7 +26,7 @@ from unseen_sets import source
 
 import dice
 from dice._data.gene_names import names_of
-from dice._train.genes import choose_genes
+from dice._train.cells import choose_genes
 from dice.datasets._real import Packed, cache_folder, unpack
 from dice.priors import SHELF_COLUMNS, card, described_prior
 
