@@ -29,10 +29,10 @@ from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.pca import fit_projection
 from dice._model.projection import Projection
 from dice._model.schema import MAX_LATENT
-from dice._model.training_data import ROLES, TrainingData, assign_roles, make_rows, plain_data, thinned_data
+from dice._model.training_data import ROLES, TrainingData, make_rows, plain_data, thinned_data
 from dice._query.query import opened
 from dice._types import Codes, Mask
-from dice.options import Options, Training
+from dice.options import Options
 
 #: Default number of latents (docs/prior.md). It is at most half of the genes, so that the noise can be measured.
 AUTO_LATENT = 50
@@ -59,10 +59,10 @@ class ReferenceCells:
 
     @classmethod
     def read(
-        cls, adata: AnnData, training: Training, seed: int, *, labels_key: str | None, layer: str | None,
+        cls, adata: AnnData, roles: NDArray[np.int8], *, labels_key: str | None, layer: str | None,
         mask_var: str | NDArray[np.bool_] | None, check: bool,
     ) -> Self:  # fmt: skip
-        """Open the matrix, check a sample of it and assign roles to the cells. The full matrix is not read yet."""
+        """Open the matrix and check a sample of it. The full matrix is not read yet."""
         check_storable(adata.var_names, "adata.var_names")
         named = None if labels_key is None else read_labels(adata, labels_key)
         labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
@@ -75,7 +75,6 @@ class ReferenceCells:
             refuse_wild(matrix, sample)
         found = matrix_statistics(sample, genes)
         statistics = {name: float(value) for name, value in found.items() if np.isfinite(value)}
-        roles = assign_roles(matrix.n_cells, training.validation_fraction, training.calibration_fraction, seed)
         which = "of the mask that was passed" if column is None else f"marked in adata.var[{column!r}]"
         _log.say(_introduction(matrix, "all" if marked is None else which, roles, named))
         return cls(matrix, labels, roles, statistics)

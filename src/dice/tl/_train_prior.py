@@ -16,6 +16,7 @@ from dice._keys import PriorKeys
 from dice._labels.learn import learn_labels
 from dice._labels.stored import labels_to_learn
 from dice._model.offsets import SoftClusters
+from dice._model.training_data import assign_roles
 from dice._train.cells import ReferenceCells, reduce, training_data
 from dice._train.train import check_settings, record, train_denoiser
 from dice.options import LabelsKey, Levels, Mixup, Training, torch_device
@@ -109,14 +110,13 @@ def train_prior(
     keys, random_state = PriorKeys(prior_slot(adata, key_added)), seed(random_state)
     key = labels_key if isinstance(labels_key, str) else getattr(Levels.of(labels_key), "key", None)
     mixup, device = check_settings(preset, training, mixup, key), torch_device(settings.device)
+    _log.say_cost("train_prior", adata.n_obs)
+    roles = assign_roles(adata.n_obs, training.validation_fraction, training.calibration_fraction, random_state)
+    labelled = labels_to_learn(adata, roles, labels_key)
+    cells = ReferenceCells.read(adata, roles, labels_key=key, layer=layer, mask_var=mask_var, check=check)
     arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "scale": bool(scale)}
     params = record(training, mixup, **arguments, random_state=random_state)
-    _log.say_cost("train_prior", adata.n_obs)
-    cells = ReferenceCells.read(
-        adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, check=check
-    )
-    k, labelled = cells.n_latent(n_latent), labels_to_learn(adata, cells.roles, labels_key)
-    likelihood, latents = reduce(cells, n_latent=k, scale=scale)
+    likelihood, latents = reduce(cells, n_latent=cells.n_latent(n_latent), scale=scale)
     data = training_data(cells, likelihood.projection, latents, preset, random_state, device)
     labels = None if mixup is None or cells.labels is None else cells.labels[data.cells]
     noise = likelihood.projection.noise / data.scale
