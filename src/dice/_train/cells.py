@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -92,17 +92,12 @@ class ReferenceCells:
         check_n_latent(wanted, n_cells, n_genes)
         return wanted
 
-    def calibration(self, latents: Latents) -> dict[str, NDArray[np.float32]] | None:
-        """Return latents and residuals of calibration cells, for the novelty test; None without such cells."""
-        few = subsample(np.flatnonzero(~self.seen), CALIBRATION_CELLS)
-        return {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
-
-    def slots(self, prior: Prior, latents: NDArray[np.float32], keys: PriorKeys) -> Slots:
+    def slots(self, prior: dict[str, Any], latents: NDArray[np.float32], keys: PriorKeys) -> Slots:
         """Return the slots that training writes: the prior, its loadings, and the projection and roles of the cells."""
-        loadings = np.zeros((len(self.matrix.gene_names), prior.n_latent), dtype=np.float32)
-        loadings[self.matrix.genes] = prior.projection.loadings
+        loadings = np.zeros((len(self.matrix.gene_names), latents.shape[1]), dtype=np.float32)
+        loadings[self.matrix.genes] = prior["loadings"]
         obs, obsm = {keys.split: pd.Categorical.from_codes(self.roles, ROLES)}, {keys.projection: latents}
-        return Slots(obs=obs, obsm=obsm, varm={keys.loadings: loadings}, uns={keys.uns: prior.to_arrays()})
+        return Slots(obs=obs, obsm=obsm, varm={keys.loadings: loadings}, uns={keys.uns: prior})
 
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
@@ -129,15 +124,23 @@ def _introduction(matrix: Matrix, which: str, roles: NDArray[np.int8], labels: p
     return f"{text} with {(counts > 0).sum()} labels{', rare are ' if rare else ''}{', '.join(rare[:5])}."
 
 
-def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> tuple[GaussianLikelihood, Latents]:
-    """Compute the loadings from all cells except the calibration cells, and project all cells."""
+def reduce(
+    cells: ReferenceCells, *, n_latent: int | str, scale: bool
+) -> tuple[GaussianLikelihood, Latents, dict[str, NDArray[np.float32]] | None]:
+    """Compute the loadings from all cells except the calibration cells, and project all cells.
+
+    Return the likelihood with the loadings, the latents of all cells, and latents and residuals of calibration cells,
+    for the novelty test (None without such cells).
+    """
     matrix, seen = cells.matrix, cells.seen
     projection = fit_projection(partial(matrix.total, cells=seen), n_latent=n_latent, scale=scale)
     likelihood = GaussianLikelihood(projection, np.arange(matrix.n_genes))
     latents = Latents.joined(matrix.each(likelihood.latents, desc="Projecting"), projection.n_latent)
     if not latents.y[seen].any():
         raise InputError("No gene varies among the cells, so there is nothing to learn: check the matrix and mask_var.")
-    return likelihood, latents
+    few = subsample(np.flatnonzero(~seen), CALIBRATION_CELLS)
+    calibration = {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
+    return likelihood, latents, calibration
 
 
 def training_data(

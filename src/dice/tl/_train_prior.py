@@ -116,7 +116,7 @@ def train_prior(
     cells = ReferenceCells.read(adata, roles, labels_key=key, layer=layer, mask_var=mask_var, check=check)
     arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "scale": bool(scale)}
     params = record(training, mixup, **arguments, random_state=random_state)
-    likelihood, latents = reduce(cells, n_latent=cells.n_latent(n_latent), scale=scale)
+    likelihood, latents, calibration = reduce(cells, n_latent=cells.n_latent(n_latent), scale=scale)
     data = training_data(cells, likelihood.projection, latents, preset, random_state, device)
     labels = None if mixup is None or cells.labels is None else cells.labels[data.cells]
     noise = likelihood.projection.noise / data.scale
@@ -132,12 +132,12 @@ def train_prior(
         history=history,
         statistics=cells.statistics,
         params=params,
-        calibration=cells.calibration(latents),
+        calibration=calibration,
     )
     clean = prior.clean(likelihood, latents, cells.seen)[cells.seen]
     prior = replace(prior, soft_clusters=SoftClusters.learn(clean, short_seed(random_state)))
     if labelled is not None:
         prior = replace(prior, labels=learn_labels(adata, prior, labelled, random_state, "adata"))
-    written = write(adata, cells.slots(prior, latents.y, keys), copy=copy)
+    written = write(adata, cells.slots(prior.to_arrays(), latents.y, keys), copy=copy)
     remember(adata if written is None else written, prior, keys.uns)
     return written
