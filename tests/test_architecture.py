@@ -28,10 +28,10 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 MAX_FILES, MAX_LINES = 139, 12_768
 WALKS = {
     "denoise": (21, 12),
-    "transfer_labels": (39, 36),
-    "train_prior": (44, 61),
+    "transfer_labels": (38, 36),
+    "train_prior": (43, 51),
     "cluster": (28, 27),
-    "annotate": (65, 117),
+    "annotate": (63, 110),
 }
 
 
