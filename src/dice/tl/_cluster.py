@@ -26,7 +26,7 @@ from dice._keys import ClusterKeys, DenoiseKeys, PriorKeys
 from dice._model.counts import TARGET_SUM
 from dice._query.query import Query
 from dice._query.samples import denoised_query
-from dice._train.genes import choose_genes
+from dice._train.cells import choose_genes
 from dice.options import Options
 from dice.tl._denoise import denoise
 from dice.tl._train_prior import train_prior
