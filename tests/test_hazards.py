@@ -318,6 +318,14 @@ def test_forged_files_are_refused_at_every_door(change, doors):
         assert forged_files.verdict(np.random.default_rng(seed), doors, change) == "refused"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux only")
+@pytest.mark.parametrize("change", forged_files.ANYWHERE, ids=lambda change: change.__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_forged_cells_are_refused_at_every_door_that_reads_them(change, doors):
+    for seed in range(3):
+        assert forged_files.verdict_on_cells(np.random.default_rng(seed), doors, change) in ("refused", "accepted")
+
+
 @given(seeds)
 @pytest.mark.filterwarnings("ignore")
 def test_odd_objects_and_arguments_are_refused_or_served(seed):

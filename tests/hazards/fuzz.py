@@ -33,7 +33,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "benchmarks" / "fuzz.csv"
 #: Inputs of each kind.
-KINDS = {"forged-file": 2_500, "forged-prior": 7_500, "flipped-file": 2_500, "odd-anndata": 1_000}
+KINDS = {"forged-file": 2_500, "forged-cells": 500, "forged-prior": 7_500, "flipped-file": 2_500, "odd-anndata": 1_000}
 #: Memory and time that one input may take, and how many a worker tries before a new one takes over.
 BYTES, SECONDS, BATCH = 2 * 2**30, 300, 250
 VERDICTS = ("refused", "accepted", "wrong", "hung", "lost in HDF5")
@@ -65,6 +65,13 @@ def forged_file(rng: Any, folder: Path) -> str:
     from hazards import forged_files
 
     return forged_files.verdict(rng, folder)
+
+
+def forged_cells(rng: Any, folder: Path) -> str:
+    """A file of a reference that is made to harm outside of its prior, at a door that reads all of it."""
+    from hazards import forged_files
+
+    return forged_files.verdict_on_cells(rng, folder)
 
 
 def flipped_file(rng: Any, folder: Path) -> str:
@@ -121,7 +128,7 @@ def work(kind: str, numbers: range) -> None:
     folder = Path(tempfile.mkdtemp())
     os.chdir(folder)
     tempfile.tempdir = str(folder)
-    if kind in ("forged-file", "forged-prior"):
+    if kind in ("forged-file", "forged-cells", "forged-prior"):
         from hazards import forged_files
 
         forged_files.warm_up(folder)
@@ -140,7 +147,7 @@ def work(kind: str, numbers: range) -> None:
             seen.append(f"{event} {arguments}")
 
     # A forged file must be refused before memory is asked for, so that there is much of it.
-    most = BYTES * (4 if kind == "forged-file" else 1)
+    most = BYTES * (4 if kind in ("forged-file", "forged-cells") else 1)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     sys.addaudithook(audit)
     try:
