@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dice._data.lazy import LazyRows
+from dice._data.lazy import computed
 from dice._data.sources import (
     BadValuesError,
     CompressedRows,
@@ -35,15 +35,14 @@ def counted(computed, chunks):
     return da.map_blocks(block, da.from_array(DENSE, chunks=chunks), dtype=DENSE.dtype)
 
 
-def test_lazy_rows_are_computed_once_in_a_pass():
-    computed = []
-    rows = LazyRows(counted(computed, (10, 11)))
-    computed.clear()
-    for start in range(0, 23, 5):
-        np.testing.assert_array_equal(rows[start : min(start + 5, 23)], DENSE[start : start + 5])
-    assert computed == [(0, 0), (1, 0), (2, 0)]
-    np.testing.assert_array_equal(rows[8:12], DENSE[8:12])
-    np.testing.assert_array_equal(rows[0:23], DENSE)
+def test_lazy_blocks_are_computed_one_by_one():
+    told = []
+    blocks = computed(counted(told, (10, 11)))
+    told.clear()
+    for number, (block, rows) in enumerate(blocks):
+        np.testing.assert_array_equal(block, DENSE[rows])
+        assert told == [(n, 0) for n in range(number + 1)]
+    assert rows == slice(20, 23)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])

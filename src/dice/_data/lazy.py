@@ -7,47 +7,36 @@ once.
 import operator
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
 from dice import _log
-from dice._data import sources
-from dice._types import Chunk
+from dice._data.sources import Numbered, add_up, checked, rows_of
 
-#: Chunks of one block, each with the range of cells that it holds.
-Numbered: TypeAlias = Iterator[tuple[Chunk, slice]]
+T = TypeVar("T")
 #: Number of partial sums that are added up at a time.
 FAN_IN = 4
 
 
-@dataclass(frozen=True)
-class OnBlock:
-    """Function of one block. It passes the chosen genes of the cells to `gather`, `size` cells at a time."""
-
-    gather: Callable[[Numbered], Any]
-    genes: NDArray[np.intp] | None
-    size: int
-    rules: sources.Rules
-
-    def __call__(self, block: Any, rows: slice) -> Any:
-        return self.gather(self._chunks(block, rows))
-
-    def _chunks(self, block: Any, rows: slice) -> Numbered:
-        block = sources.checked(block)
-        block = block.tocsr() if sparse.issparse(block) else block
-        # A block without cells yields one empty chunk, so that its results have a shape.
-        for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
-            stop = min(start + self.size, rows.stop)
-            part = block[start - rows.start : stop - rows.start]
-            yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
+def ranges(data: Any) -> list[slice]:
+    """Return the cells of every block."""
+    stops = np.cumsum(data.chunks[0]).tolist()
+    return [slice(start, stop) for start, stop in pairwise([0, *stops])]
 
 
-def run(data: Any, function: Callable[[Any, slice], Any], *, desc: str, summed: bool = False) -> list[Any]:
+def computed(data: Any) -> Iterator[tuple[Any, slice]]:
+    """Yield every block, as an object to slice rows from, with its cells. Two blocks are never held at once."""
+    return ((rows_of(checked(data[rows].compute())), rows) for rows in ranges(data))
+
+
+def on_block(gather: Callable[[Numbered], T], cut: Callable[[Any, slice], Numbered], block: Any, rows: slice) -> T:
+    """Return the result of `gather` for the chunks of one block. A worker calls this."""
+    return gather(cut(rows_of(checked(block)), rows))
+
+
+def run(data: Any, function: Callable[[Any, slice], T], *, desc: str, summed: bool = False) -> list[T]:
     """Return ``function(block, rows)`` for every block of cells with all genes, in order, or the sum of all.
 
     The sum does not depend on the number of workers. Schedulers in this process show the progress of the blocks; a
@@ -58,10 +47,9 @@ def run(data: Any, function: Callable[[Any, slice], Any], *, desc: str, summed: 
 
     # A random name, because dask would hash the whole function and its data to find a name.
     shared = dask.delayed(function, name=f"dice-{uuid.uuid4().hex}", traverse=False)
-    call, add = (dask.delayed(step, pure=False) for step in (operator.call, sources.add_up))
-    stops = np.cumsum(data.chunks[0]).tolist()
+    call, add = (dask.delayed(step, pure=False) for step in (operator.call, add_up))
     blocks = data.rechunk({1: -1}).to_delayed().ravel()
-    results = [call(shared, block, slice(*rows)) for block, rows in zip(blocks, pairwise([0, *stops]), strict=True)]
+    results = [call(shared, block, rows) for block, rows in zip(blocks, ranges(data), strict=True)]
     keys = {result.key for result in results}
     while summed and len(results) > 1:
         results = [add(results[first : first + FAN_IN]) for first in range(0, len(results), FAN_IN)]
@@ -73,25 +61,3 @@ def run(data: Any, function: Callable[[Any, slice], Any], *, desc: str, summed: 
 
         with Callback(posttask=finished):
             return list(dask.compute(*results))
-
-
-class LazyRows:
-    """Rows of a dask array. In a pass over the cells, each block is computed once."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-        self.shape: tuple[int, int] = data.shape
-        #: Where one block of cells ends and the next one begins.
-        self.edges: NDArray[np.intp] = np.concatenate([[0], np.cumsum(data.chunks[0])]).astype(np.intp)
-        self._range: tuple[int, int] = (0, 0)
-        self._block: Any = None
-
-    def __getitem__(self, rows: slice) -> Any:
-        first = self.edges[max(np.searchsorted(self.edges, rows.start, side="right") - 1, 0)]
-        last = self.edges[np.searchsorted(self.edges, rows.stop)]
-        if self._block is None or self._range != (first, last):
-            self._block = None  # Two blocks are never held at once.
-            block = self.data[first:last].compute()
-            self._block = sources.CompressedRows.of(block.tocsr()) if sparse.issparse(block) else block
-            self._range = (first, last)
-        return self._block[rows.start - first : rows.stop - first]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import chain, starmap
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from dice import _log
 from dice._arguments import known_key
 from dice._data import lazy, sources
 from dice._data.read import names
-from dice._data.sources import clean, float32_copy, readable
+from dice._data.sources import Numbered, clean, cut, float32_copy, readable
 from dice._errors import InputError, SlotError
 from dice._model.arrays import Sums
 from dice._types import Chunk, Codes
@@ -75,42 +76,27 @@ class Matrix:
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
             data = sources.rows_of_columns(data, kept)
-        elif sources.is_lazy(data):
-            data = lazy.LazyRows(data)
-        if sources.is_compressed(data):
-            data = sources.CompressedRows.of(data)
-        return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
+        return sources.rows_of(data), None if np.array_equal(genes, np.arange(data.shape[1])) else genes
 
     @property
     def in_memory(self) -> bool:
         """Whether the matrix is an array or a sparse matrix in memory."""
         return isinstance(self.data, np.ndarray) or sparse.issparse(self.data)
 
-    def slices(self) -> list[slice]:
-        """Return consecutive ranges of cells that cover the matrix."""
-        with readable():
-            opened = self._opened[0]
-        edges = getattr(opened, "edges", np.zeros(1, dtype=np.intp))
-        ranges, start = [], 0
-        while start < self.n_cells:
-            stop = min(start + self.chunk_size, self.n_cells)
-            edge = int(edges[np.searchsorted(edges, stop, side="right") - 1])
-            stop = edge if edge > start else stop
-            ranges.append(slice(start, stop))
-            start = stop
-        return ranges
+    def _cutter(self) -> Callable[[Any, slice], Numbered]:
+        return partial(cut, self._opened[1], self.chunk_size, self.rules)
 
-    def __iter__(self) -> Iterator[Chunk]:
-        return (self.read(rows) for rows in self.slices())
-
-    def read(self, rows: slice) -> Chunk:
-        """Return the cells `rows` as dense or CSR float32, always as a copy.
+    def chunks(self) -> Numbered:
+        """Yield chunks of dense or CSR float32 with their rows, always as copies. A matrix without cells has one chunk.
 
         Values that are not finite raise an error that names their cells.
         """
-        stored, genes = self._opened
         with self._names_in_errors():
-            return clean(stored[rows], genes, rows.start, self.rules)
+            blocks = lazy.computed(self.data) if self.is_lazy else [(self._opened[0], slice(0, self.n_cells))]
+            yield from chain.from_iterable(starmap(self._cutter(), blocks))
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return map(itemgetter(0), self.chunks())
 
     def each(self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading") -> list[T]:
         """Return ``function(chunk, rows)`` of all chunks in order. Workers of dask call it if the matrix is lazy."""
@@ -125,7 +111,7 @@ class Matrix:
         wanted = np.zeros(self.n_cells, dtype=bool)
         wanted[cells] = True
         parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
-        return sparse.vstack(parts, format="csr") if parts and sparse.issparse(parts[0]) else np.concatenate(parts)
+        return sparse.vstack(parts, format="csr") if sparse.issparse(parts[0]) else np.concatenate(parts)
 
     def apply(self, function: Callable[[Chunk], NDArray[Any]]) -> NDArray[Any]:
         """Return ``function(chunk)`` of all chunks, concatenated."""
@@ -136,21 +122,14 @@ class Matrix:
         (total,) = self._gathered(partial(summed, cells, function), "Adding up", summed=True)
         return total
 
-    def _gathered(self, gather: Callable[[lazy.Numbered], T], desc: str, *, summed: bool = False) -> list[T]:
+    def _gathered(self, gather: Callable[[Numbered], T], desc: str, *, summed: bool = False) -> list[T]:
         """Return the result of `gather` for all chunks, or for each dask block, or the sum over blocks if `summed`."""
         if not self.is_lazy:
-            return [gather(self._chunks(desc))]
-        genes = None if np.array_equal(self.genes, np.arange(self.data.shape[1])) else self.genes
+            with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
+                return [gather(_shown(self.chunks(), bar))]
         with self._names_in_errors():
-            on_block = lazy.OnBlock(gather, genes, self.chunk_size, self.rules)
-            return lazy.run(self.data, on_block, desc=desc, summed=summed)
-
-    def _chunks(self, desc: str) -> lazy.Numbered:
-        """Yield all chunks with their rows, and show progress."""
-        with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
-            for rows in self.slices():
-                yield self.read(rows), rows
-                bar.update(rows.stop - rows.start)
+            function = partial(lazy.on_block, gather, self._cutter())
+            return lazy.run(self.data, function, desc=desc, summed=summed)
 
     def check_values(self) -> None:
         """Raise an error if a value is refused, before other work begins."""
@@ -190,7 +169,7 @@ class Matrix:
         places = min(SAMPLE_PLACES, max(n_cells, 1))
         size = n_cells // places
         starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)
-        if sources.by_columns(self.data):
+        if sources.by_columns(self.data) or self.is_lazy:
             rows = np.unique(starts[:, None] + np.arange(size))
             return sources.rows_of_columns(self.data, np.arange(self.data.shape[1]), rows)
         stored = self._opened[0]
@@ -198,12 +177,22 @@ class Matrix:
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
 
 
-def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list[T]:
+def _shown(chunks: Numbered, bar: Any) -> Numbered:
+    """Return the chunks, and count their cells on a progress bar."""
+
+    def counted(chunk: Chunk, rows: slice) -> tuple[Chunk, slice]:
+        bar.update(rows.stop - rows.start)
+        return chunk, rows
+
+    return starmap(counted, chunks)
+
+
+def listed(function: Callable[[Chunk, slice], T], chunks: Numbered) -> list[T]:
     """Return the results of all chunks. Two chunks are never held at once."""
     return list(starmap(function, chunks))
 
 
-def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: lazy.Numbered) -> Sums:
+def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
     """Return the sum of ``function(chunk)`` over the chosen `cells` (n,), or over all cells."""
     return sources.add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 

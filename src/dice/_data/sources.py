@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import h5py
 import numpy as np
@@ -20,6 +20,8 @@ from dice._errors import DiceError, FileError, InputError
 from dice._model.arrays import Sums
 from dice._types import Chunk, Floats, Mask
 
+#: Chunks of cells, each with the range of cells that it holds.
+Numbered: TypeAlias = Iterator[tuple[Chunk, slice]]
 #: Entries of a dense block: 64 MB of float32.
 BLOCK_ENTRIES = 16_000_000
 #: Maximum counts of a gene in a cell. float32 cannot tell larger whole numbers apart.
@@ -84,6 +86,16 @@ def checked(matrix: Any) -> Any:
     if not ordered or (len(indices) and not 0 <= indices.min() <= indices.max() < length):
         raise FileError("A sparse matrix is damaged, because its indices exceed its shape: get its file again.")
     return matrix
+
+
+def cut(genes: NDArray[np.intp] | None, n_cells: int, rules: Rules, block: Any, rows: slice) -> Numbered:
+    """Yield clean chunks of at most `n_cells` cells from a block that holds the cells `rows`.
+
+    A block without cells yields one empty chunk, so that its results have a shape.
+    """
+    for start in range(rows.start, max(rows.stop, rows.start + 1), n_cells):
+        stop = min(start + n_cells, rows.stop)
+        yield clean(block[start - rows.start : stop - rows.start], genes, start, rules), slice(start, stop)
 
 
 def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules) -> Chunk:
@@ -161,6 +173,13 @@ class CompressedRows:
         entries = slice(int(indptr[0]), int(indptr[-1]))
         parts = (to_float32(self.values[entries]), self.indices[entries], indptr - indptr[0])
         return checked(sparse.csr_array(parts, shape=(len(indptr) - 1, self.shape[1]), copy=True))
+
+
+def rows_of(data: Any) -> Any:
+    """Return an object to slice rows from: an array, or the rows of a sparse matrix."""
+    if not is_compressed(data):
+        return data
+    return CompressedRows.of(data.tocsr() if sparse.issparse(data) else data)
 
 
 def to_float32(values: Any) -> NDArray[np.float32]:

@@ -211,8 +211,7 @@ class Query:
         parts = []
         with _log.progress(total=n * plan.n_steps, desc="Denoising", unit="step") as bar:
             inference = replace(inference, tell=bar.update)
-            for rows in (self.matrix.slices() if plan.needs_genes else []) or [slice(0, n)]:
-                chunk = self.matrix.read(rows) if plan.needs_genes else None
+            for chunk, rows in self.matrix.chunks() if plan.needs_genes else [(None, slice(0, n))]:
                 parts.append(inference(self.latents[rows], rows, chunk))
         return Posterior.joined(parts)
 

@@ -87,7 +87,7 @@ def correct_batches(
     if n_comps < 1:
         raise InputError(f"Harmony needs two cells and two genes, got {matrix.n_cells} and {matrix.n_genes}.")
     if check:
-        check_expression(matrix.read(matrix.slices()[0]))
+        check_expression(next(iter(matrix)))
 
     projection = fit_projection(matrix.total, n_latent=n_comps)
     before = matrix.apply(projection.project)
@@ -104,8 +104,7 @@ def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp
     """Return the dense expression of all genes, with ``shift @ back`` added to the genes that were used."""
     expression = np.empty((matrix.n_cells, matrix.n_genes), dtype=np.float32)
     columns = slice(None) if genes is None else genes
-    for rows in matrix.slices():
-        chunk = matrix.read(rows)
+    for chunk, rows in matrix.chunks():
         expression[rows] = chunk.toarray() if sparse.issparse(chunk) else chunk
         expression[rows, columns] += shift[rows] @ back
     return expression
