@@ -85,7 +85,7 @@ def test_names_on_the_command_line(shelf, tmp_path, capsys):
         assert "tissue     none" in said
         assert "beta/gamma" in said
     assert cli.main(["info", "tyo"]) == 1
-    assert "There is no file and no prior 'tyo' (priors: ['toy'])" in capsys.readouterr().err
+    assert "There is no file and no prior 'tyo': pass a path or one of ['toy']" in capsys.readouterr().err
     trained = ["--trained", str(tmp_path / "t.h5ad"), "--quiet"]
     assert cli.main(["annotate", str(tmp_path / "q.h5ad"), "toy", "-o", str(tmp_path / "out.h5ad"), *trained]) == 1
     assert "leave --trained out" in capsys.readouterr().err

@@ -18,10 +18,9 @@ MAX_KEY = 1_000
 
 def number(name: str, value: Any, *, least: float, most: float | None = None) -> float:
     """Return a finite number from `least` to `most`."""
-    if not is_number(value) or value < least:
-        raise InputError(f"`{name}` must be a number of at least {least}, got {said(value)}.")
-    if most is not None and value > most:
-        raise InputError(f"`{name}` must be a number from {least} to {most:,}, got {said(value)}.")
+    if not is_number(value) or value < least or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most:,}"
+        raise InputError(f"`{name}` must be a number {bounds}, got {said(value)}.")
     return float(value)
 
 
@@ -114,18 +113,12 @@ def as_embedding(values: Any) -> Floats:
     try:
         embedding = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"The embedding must be a numeric array such as adata.obsm['X_dice'], got a {type(values).__name__}."
-        ) from error
+        raise InputError(f"The embedding must be a numeric array, got a {type(values).__name__}.") from error
     if embedding.ndim != 2 or embedding.shape[1] == 0:
-        hint = "take the mean over axis 1" if embedding.ndim == 3 else "pass a 2-D array"
-        raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}: {hint}.")
+        raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}.")
     broken = np.flatnonzero(~np.isfinite(embedding).all(axis=1))
     if broken.size:
-        raise InputError(
-            f"The embedding must be finite, got NaN or infinity in {broken.size} rows (the first is row {broken[0]}): "
-            "remove these cells."
-        )
+        raise InputError(f"The embedding must be finite, got NaN or infinity in the rows {broken[:5].tolist()}.")
     return embedding
 
 

@@ -98,8 +98,7 @@ def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:
     free = shutil.disk_usage(followed(path).parent).free
     if free < n_bytes:
         raise FileError(
-            f"{str(path)!r} cannot be written (it takes at least {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are "
-            "free): make room, or pass a path on another disk."
+            f"{str(path)!r} takes {n_bytes / 1e6:.1f} MB or more, but {free / 1e6:.1f} MB are free: make room."
         )
 
 
@@ -193,8 +192,6 @@ def _hdf5_reason(error: Exception) -> str | None:
 
 def remove(draft: Path) -> None:
     """Remove a file or a folder if possible, without a second error."""
+    shutil.rmtree(draft, ignore_errors=True)  # does nothing to a file
     with suppress(OSError):
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)
-        else:
-            draft.unlink()
+        draft.unlink()

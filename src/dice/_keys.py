@@ -1,7 +1,6 @@
 """Names of all slots that dice reads or writes."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar
 
 #: Status of a transferred label, as stored in ``obs``.
@@ -23,8 +22,8 @@ class Keys:
     table: ClassVar[Mapping[str, str]]
     own: ClassVar[Mapping[str, str]]
 
-    def __init_subclass__(cls, default: str = "", own: Mapping[str, str] = MappingProxyType({}), **table: str) -> None:
-        cls.default, cls.own, cls.table = default, own, {"uns": "{key}"} | table
+    def __init_subclass__(cls, default: str = "", own: Mapping[str, str] | None = None, **table: str) -> None:
+        cls.default, cls.own, cls.table = default, own or {}, {"uns": "{key}"} | table
 
     def __init__(self, key: str | None = None) -> None:
         self.key = self.default if key is None else key

@@ -21,10 +21,9 @@ def openmp_threads_kept() -> Iterator[None]:
         yield
 
 
-class _Limited:
-    """Number of calls that limit torch to one thread, and the number of threads before the first of them."""
-
-    lock, calls, before = Lock(), 0, 1
+#: Numbers of threads to restore: one for each call of `one_torch_thread` that is under way.
+_before: list[int] = []
+_lock = Lock()
 
 
 @contextmanager
@@ -37,17 +36,14 @@ def one_torch_thread() -> Iterator[None]:
     """
     import torch
 
-    with _Limited.lock:
-        if not _Limited.calls:
-            _Limited.before = torch.get_num_threads()
-        _Limited.calls += 1
+    with _lock:
+        _before.append(torch.get_num_threads())
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _Limited.lock:
-            _Limited.calls -= 1
-            torch.set_num_threads(_Limited.before)
+        with _lock:
+            torch.set_num_threads(_before.pop())
 
 
 @contextmanager

@@ -85,15 +85,12 @@ def load(name: str) -> Prior:
     path, row = _path(name), _ready().get(name)
     if row is None and not path.exists():
         known = sorted([*_ready(), *(found.stem for found in _own())])
-        raise InputError(
-            f"There is no file and no prior {name!r} (priors: {known}): pass a path or one of these names."
-        )
+        raise InputError(f"There is no file and no prior {name!r}: pass a path or one of {known}.")
     if row is not None and not path.exists():
         _download(path, row["sha256"])
     if row is not None and hashlib.sha256(path.read_bytes()).hexdigest() != row["sha256"]:
         raise PriorFormatError(
-            f"{str(path)!r} is not the prior {name!r} of this version of dice (wrong SHA-256 checksum), but an older "
-            "or a changed one: delete the file to download it again."
+            f"{str(path)!r} is not the prior {name!r} of this version: delete it to download it again."
         )
     return _opened(path, name)
 
@@ -200,10 +197,7 @@ def _opened(path: Path, name: str) -> Prior:
     saved_as = description_of(prior).get("name")
     if saved_as != name:
         found = "no prior of a shelf" if saved_as is None else f"the prior {str(saved_as)[:64]!r}"
-        raise PriorFormatError(
-            f"{str(path)!r} holds {found}: give the file the name that it was saved under, or save it with "
-            "dice.priors.save."
-        )
+        raise PriorFormatError(f"{str(path)!r} holds {found}: give the file the name that it was saved under.")
     return prior
 
 

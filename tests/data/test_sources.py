@@ -71,8 +71,8 @@ def test_cells_that_are_not_finite_are_named(kind, value):
     cells[[4, 9], [2, 5]] = value
     with pytest.raises(BadValuesError) as caught:
         clean(kind(cells), None, 100, Rules())
-    assert caught.value.rows.tolist() == [104, 109]
-    assert caught.value.genes.tolist() == [2, 5]
+    assert caught.value.args[0].tolist() == [104, 109]
+    assert caught.value.args[1].tolist() == [2, 5]
     assert clean(kind(cells), np.array([0, 1]), 0, Rules()).shape == (23, 2)
 
 

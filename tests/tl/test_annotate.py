@@ -387,7 +387,7 @@ def test_what_others_keep_under_the_key_of_the_prior_is_not_replaced(monkeypatch
     reference.uns["dice"] = theirs = {"score": 1.0}
     never_trains(monkeypatch)
     with pytest.raises(
-        dice.DiceError, match=r"reference.uns\['dice'\] was not written by dice .*prior_key='dice_prior'"
+        dice.DiceError, match=r"reference.uns\['dice'\] was not written by dice .*pass another prior_key"
     ):
         dice.tl.annotate(query, reference, "cell_type")
     assert reference.uns["dice"] is theirs

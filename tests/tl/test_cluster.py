@@ -158,7 +158,7 @@ def test_batches_must_be_two_or_more(donors):
     cells = clustered[donors.obs["donor"] == "0"].copy()
     dice.tl.cluster(cells, batch_key="donor", level="fine")  # A cut needs no batches.
     assert cells.obs["dice_cluster"].nunique() == 4
-    with pytest.raises(InputError, match=r"holds 1 batch\(es\), so there is nothing to correct"):
+    with pytest.raises(InputError, match=r"holds one batch, so there is nothing to correct"):
         dice.tl.cluster(cells, batch_key="donor")
 
 

@@ -18,7 +18,7 @@ from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._model.counts import normalised
 from dice._model.training_data import ROLES
-from dice._types import Chunk, Codes, Floats
+from dice._types import Chunk, Codes, Floats, Mask
 
 #: Up to this number of cells, each may come from a batch of its own, for example a donor.
 FEW_CELLS = 20
@@ -43,19 +43,18 @@ def _question_numbers(labels: pd.Categorical, where: str) -> None:
     if not (numbers == np.round(numbers)).all():
         raise InputError(f"{where} must hold names of labels, got numbers such as {numbers[0]:g}.")
     _log.warn(
-        f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: set it to "
-        f"{where}.astype(str) if they are, or pass the labels_key of a column with names.",
+        f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: pass a column with names "
+        f"as labels_key, or set it to {where}.astype(str)."
     )
 
 
 def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categorical:
     """Return the batches of all cells. Every cell must have one."""
     batches = _read_names(adata, batch_key, who)
-    missing = adata.obs_names[batches.codes < 0]
-    if len(missing):
+    missing = adata.obs_names[batches.codes < 0].tolist()
+    if missing:
         raise InputError(
-            f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {list(missing[:5])}: fill it "
-            f"in, or remove them with {who}[{who}.obs[{batch_key!r}].notna()].copy()."
+            f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {missing[:5]}: fill it in."
         )
     n_batches, n_cells = len(batches.categories), len(batches)
     if n_cells > FEW_CELLS and 2 * n_batches > n_cells:
@@ -70,17 +69,13 @@ def several_batches(adata: AnnData, batch_key: str) -> NDArray[np.str_]:
     """Return the names of the batches of all cells, which must be two or more."""
     batches = read_batches(adata, batch_key)
     if len(batches.categories) < 2:
-        raise InputError(
-            f"adata.obs[{batch_key!r}] holds {len(batches.categories)} batch(es), so there is nothing to correct: "
-            "pass the batch_key of a column with two or more batches."
-        )
+        raise InputError(f"adata.obs[{batch_key!r}] holds one batch, so there is nothing to correct: pass another.")
     return np.asarray(batches, dtype=object).astype(str)
 
 
 def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
     """Return the groups of the cells, with code -1 for cells without a group."""
-    known_key(groupby, adata.obs, "column", "adata.obs")
-    groups = _without_blanks(pd.Categorical(adata.obs[groupby]).remove_unused_categories())
+    groups = _without_blanks(_read_names(adata, groupby, "adata"))
     if not len(groups.categories):
         raise InputError(f"adata.obs[{groupby!r}] holds no group: pass a column with clusters or labels.")
     return groups
@@ -125,7 +120,7 @@ def _without_blanks(found: pd.Categorical) -> pd.Categorical:
     return found.set_categories(found.categories[~np.array(blank)]) if any(blank) else found
 
 
-def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple[Codes | None, str | None]:
+def gene_mask(adata: AnnData, mask_var: str | Mask | None) -> tuple[Codes | None, str | None]:
     """Return the positions of the genes in a mask (None: all genes), and the column of ``var`` with the mask.
 
     ``"auto"`` takes scanpy's column if it exists, else all genes.
@@ -176,7 +171,7 @@ def check_expression(sample: Chunk, *, who: str = "adata") -> None:
         )
 
 
-def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
+def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> Floats | None:
     """Return the factor (n,) from counts to expm1 of expression, NaN for empty cells; None if the two do not fit."""
     if not expression.data.max(initial=0) <= LARGEST_LOG:
         return None

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import h5py
 import zarr
@@ -136,11 +136,10 @@ class Walk:
             size, limit = (f"{number / 2**20:,.0f} MB" for number in (self.n_bytes, self.limit))
             self._refuse(name, f"increases the unpacked size to {size}, and at most {limit} are allowed")
 
-    def _refuse(self, name: str, problem: str) -> None:
+    def _refuse(self, name: str, problem: str) -> NoReturn:
         failure = self.failure
         raise failure(
-            f"{str(self.path)!r} is not read, because {name[:80]!r} {problem}: take the file from its source again, or "
-            "write it again with dice.Prior.save or anndata."
+            f"{str(self.path)!r} is not read, because {name[:80]!r} {problem}: take the file from its source again."
         )
 
     def _measured(self, measure: Callable[[Any, Path], int], node: Any, name: str) -> int:
@@ -148,7 +147,6 @@ class Walk:
             return measure(node, self.path)
         except (lengths.UnusualFileError, struct.error, zlib.error, IndexError):
             self._refuse(name, "has an unsupported layout")
-        return 0
 
     def _plain_hdf5(self, data: h5py.Dataset, stays: bool) -> bool:
         """Return whether a dataset is numbers or text inside the file, packed by the usual filters only.

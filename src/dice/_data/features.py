@@ -79,15 +79,11 @@ def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> 
 
 def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
     """Return the values (n, F) of a table, NaN if missing. Text, dates and complex numbers are errors."""
-    odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
+    odd = [str(name) for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
     if odd or not table.shape[1]:
         got = f"{odd[:5]}, which are not real numbers: convert them by .astype(float)" if odd else "none: pass another"
         raise InputError(f"{said(key)} must name numeric features of {whose}, got {got}.")
     return table.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _is_real(kind: Any) -> bool:
-    return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)
 
 
 def title_of(key: str | Sequence[str]) -> str:
@@ -165,10 +161,8 @@ def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | 
     counts = as_numbers(table, key, "adata")
     wrong = np.flatnonzero((counts < 0).any(1) | np.isinf(counts).any(1))
     if len(wrong):
-        raise InputError(
-            f"adata.obsm[{key!r}] must hold counts, got negative or infinite values in {len(wrong)} cells, for example "
-            f"{list(adata.obs_names[wrong[:3]])}: pass the key of the counts."
-        )
+        cells = list(adata.obs_names[wrong[:3]])
+        raise InputError(f"adata.obsm[{key!r}] must hold counts, got negative or infinite values in the cells {cells}.")
     values = centred_log_ratios(counts, axis=1 if across == "features" else 0).astype(np.float32)
     params = {"params": {"key": key, "normalisation": "clr", "across": across}}
     return Slots(obsm={added: pd.DataFrame(values, index=adata.obs_names, columns=table.columns)}, uns={added: params})
@@ -230,8 +224,5 @@ def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) 
     table = table.set_axis(column_names([str(name) for name in table.columns]), axis=1)
     found = [name for name in names if name in table.columns]
     if not found:
-        raise InputError(
-            f"truth_key={said(truth_key)} has none of the predicted features {names[:3]}, but "
-            f"{list(table.columns[:3])}: pass the key of their measured values."
-        )
+        raise InputError(f"truth_key={said(truth_key)} has none of the predicted features {names[:3]}: pass another.")
     return pd.DataFrame(as_numbers(table[found], truth_key, "adata"), columns=found).reindex(columns=names).to_numpy()

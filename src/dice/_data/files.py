@@ -14,13 +14,12 @@ from scipy import sparse
 
 from dice._arguments import said
 from dice._data.door import LIMIT, Walk, opened, size_limit
-from dice._data.read import Slot
 from dice._data.sources import BLOCK_ENTRIES, checked
 from dice._errors import InputError, PriorFormatError
 from dice._files import atomic, check_room
 
 #: Mappings whose arrays stay on disk.
-LAZY: tuple[Slot, ...] = ("layers", "obsm", "varm", "obsp", "varp")
+LAZY = ("layers", "obsm", "varm", "obsp", "varp")
 CELLS = "an .h5ad file or a .zarr store"
 
 

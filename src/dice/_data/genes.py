@@ -15,6 +15,7 @@ from dice._arguments import is_text, known_key, number, said
 from dice._data.gene_names import Species, names_of, species_of, unified
 from dice._errors import InputError
 from dice._model.schema import MAX_NAME
+from dice._types import Codes, Mask
 from dice.options import Options
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
@@ -36,16 +37,12 @@ class GeneMatch:
     former symbol, case and ortholog.
     """
 
-    query: NDArray[np.intp]
-    prior: NDArray[np.intp]
+    query: Codes
+    prior: Codes
     names: pd.Index
     wanted: pd.Index
     missing: NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))
     ways: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def complete(self) -> bool:
-        return len(self.prior) == len(self.wanted)
 
     @property
     def fraction(self) -> float:
@@ -106,7 +103,7 @@ def _match(adata: AnnData, genes: Any, gene_key: str | None, species: str = "aut
     return GeneMatch(positions[found], found, names, wanted, missing, ways)
 
 
-def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> NDArray[np.bool_]:
+def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> Mask:
     """Return a mask (n_vars,) of the genes of a reference that a query has too. Raise an error if there are none."""
     check_storable(reference.var_names, "reference.var_names")
     match = _match(adata, reference.var_names, options.gene_key, options.check.species)
@@ -127,7 +124,7 @@ def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
     return _as_text(adata.var_names if gene_key is None else adata.var[gene_key])
 
 
-def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> NDArray[np.intp]:
+def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> Codes:
     """Return positions of genes (a mask, positions, or all), sorted by name to not depend on the order of the file."""
     positions = np.arange(adata.n_vars) if genes is None else np.arange(adata.n_vars)[genes]
     return positions[np.argsort(adata.var_names.to_numpy(dtype=str)[positions], kind="stable")]
@@ -162,7 +159,7 @@ def _as_text(values: Any) -> pd.Index:
     return pd.Index(["" if name in _NAMELESS else name for name in text], dtype=object)
 
 
-def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tuple[NDArray[np.intp], dict[str, int]]:
+def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tuple[Codes, dict[str, int]]:
     """Return the position in `names` of every wanted gene, or -1 if it is missing.
 
     Also return how many genes were matched in each way, for example by name or by identifier.
@@ -187,7 +184,7 @@ def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tupl
     return found, {way: ways[way] for way in ("name", *WAYS, "case or version") if ways[way]}
 
 
-def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
+def _indexer(names: pd.Index, wanted: pd.Index) -> Codes:
     """Return the position of every wanted name; -1 if missing or ambiguous."""
     alone = np.flatnonzero(~names.duplicated(keep=False) & (names != ""))
     found = names[alone].get_indexer(wanted)

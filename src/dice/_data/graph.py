@@ -159,8 +159,7 @@ class Map:
         """Refuse cells that were not projected on the loadings of the reference of this map."""
         if n_latent != self.n_latent:
             raise InputError(
-                f"{what} has {n_latent} dimensions, but the reference has {self.n_latent}: pass the "
-                "reference that the query was denoised with."
+                f"{what} has {n_latent} dimensions, not {self.n_latent}: pass the reference it was denoised with."
             )
 
 

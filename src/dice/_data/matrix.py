@@ -23,7 +23,7 @@ from dice._data.read import names
 from dice._data.sources import Numbered, clean, cut, float32_copy, readable
 from dice._errors import InputError, SlotError
 from dice._model.arrays import Sums
-from dice._types import Chunk, Codes
+from dice._types import Chunk, Codes, Mask
 
 #: Cells in a sample, and the number of places in the matrix that they come from.
 SAMPLE_CELLS, SAMPLE_PLACES = 1024, 8
@@ -117,7 +117,7 @@ class Matrix:
         """Return ``function(chunk)`` of all chunks, concatenated."""
         return np.concatenate(self.each(lambda chunk, rows: function(chunk)))
 
-    def total(self, function: Callable[[Chunk], Sums], cells: NDArray[np.bool_] | None = None) -> Sums:
+    def total(self, function: Callable[[Chunk], Sums], cells: Mask | None = None) -> Sums:
         """Return the sum of ``function(chunk)`` over all chunks, or over the chosen `cells` (n,)."""
         (total,) = self._gathered(partial(summed, cells, function), "Adding up", summed=True)
         return total
@@ -145,14 +145,14 @@ class Matrix:
             with readable():
                 yield
         except sources.BadValuesError as error:
-            bad, genes = self.names[np.unique(error.rows)], self.gene_names[self.genes[error.genes]]
-            if np.isfinite(error.values).all():
-                far = "negative" if error.values[0] < 0 else "too large for logarithms"
+            rows, genes, values = error.args
+            bad, genes = self.names[np.unique(rows)], self.gene_names[self.genes[genes]]
+            if np.isfinite(values).all():
+                far = "negative" if values[0] < 0 else "too large for logarithms"
                 odd = "not counts" if self.rules.whole else far
                 raise InputError(
-                    f"{len(error.values)} values in {self.where} are {odd}, unlike all others, for example "
-                    f"{error.values[0]:.4g} of gene {genes[0]!r} in cell {self.names[error.rows[0]]!r}: correct them, "
-                    "or remove these cells or genes."
+                    f"{len(values)} values in {self.where} are {odd}, unlike all others, for example "
+                    f"{values[0]:.4g} of gene {genes[0]!r} in cell {self.names[rows[0]]!r}: correct them."
                 ) from error
             raise InputError(
                 f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])} in {self.where}: remove "
@@ -192,7 +192,7 @@ def listed(function: Callable[[Chunk, slice], T], chunks: Numbered) -> list[T]:
     return list(starmap(function, chunks))
 
 
-def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
+def summed(cells: Mask | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
     """Return the sum of ``function(chunk)`` over the chosen `cells` (n,), or over all cells."""
     return sources.add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,14 +16,13 @@ from dice._keys import CONFIDENT, LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
 from dice._types import Codes, Floats, Mask
 
-Slot = Literal["obs", "obsm", "obsp", "uns", "layers", "varm", "varp"]
 #: Maximum number of different labels in a column. A column with more values holds names of cells.
 MOST_DISTINCT = 200
 #: Names that files reserve, and the longest name that all files can hold.
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 
 
-def names(adata: AnnData, *slots: Slot) -> list[str]:
+def names(adata: AnnData, *slots: str) -> list[str]:
     """Return the keys of one or several slots. From AnnData 0.13 on, ``X`` is a layer without a key: it is left out."""
     return [key for slot in slots for key in getattr(adata, slot) if key is not None]
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import scanpy as sc
 from anndata import AnnData
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
@@ -16,7 +15,7 @@ from dice._data.matrix import Matrix
 from dice._errors import InputError
 from dice._model.arrays import explained_by_batches
 from dice._model.counts import TARGET_SUM
-from dice._types import Codes
+from dice._types import Codes, Mask
 
 MITOCHONDRIAL = ("MT-", "mt-")
 #: Minimum number of varying genes in a batch. With fewer than four, the loess fit crashes the interpreter.
@@ -85,17 +84,13 @@ def _with_counts(adata: AnnData, layer: str | None) -> AnnData:
 def _filter_mitochondrial(result: AnnData, max_pct_mt: float) -> AnnData:
     result.var["mt"] = result.var_names.str.startswith(MITOCHONDRIAL)
     if not result.var["mt"].any():
-        _log.say(
-            "No gene is named MT-* or mt-*, so that no cell is removed for its mitochondrial share: put gene symbols "
-            f"into var_names if there are any, which are now like {list(result.var_names[:3])}."
-        )
+        _log.say("No gene is named MT-* or mt-*, so mitochondrial shares are unknown: put symbols into var_names.")
     sc.pp.calculate_qc_metrics(result, qc_vars=["mt"], percent_top=None, log1p=False, inplace=True)
     kept = ~(result.obs["pct_counts_mt"] > max_pct_mt)
     if 0 < kept.mean() < 1 - MANY_LOST:
         _log.warn(
-            f"{(~kept).sum()} of {len(kept)} cells ({(~kept).mean():.0%}) are removed, as more than {max_pct_mt:g} % "
-            f"of their counts are mitochondrial (the median cell has {result.obs['pct_counts_mt'].median():.1f} %): "
-            "pass a larger max_pct_mt to keep them."
+            f"{(~kept).sum()} of {len(kept)} cells ({(~kept).mean():.0%}) are removed, because more than "
+            f"{max_pct_mt:g} % of their counts are mitochondrial: pass a larger max_pct_mt to keep them."
         )
     return result[kept].copy()
 
@@ -108,7 +103,7 @@ def _check_left(result: AnnData, cause: str) -> None:
 def variable_genes(
     adata: AnnData, n_top_genes: int, who: str, *, layer: str | None = None, batches: pd.Categorical | None = None,
     counts: bool = True,
-) -> NDArray[np.bool_]:  # fmt: skip
+) -> Mask:  # fmt: skip
     """Return which genes are highly variable; `who` names the data set in errors.
 
     Genes are ranked by counts if ``layers["counts"]``, the `layer` or ``X`` holds them, and otherwise, or with

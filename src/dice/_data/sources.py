@@ -7,18 +7,18 @@ Lazy matrices are computed block by block.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import h5py
 import numpy as np
 from anndata.abc import CSCDataset, CSRDataset
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dice._errors import DiceError, FileError, InputError
 from dice._model.arrays import Sums
-from dice._types import Chunk, Floats, Mask
+from dice._types import Chunk, Codes, Floats, Mask
 
 #: Chunks of cells, each with the range of cells that it holds.
 Numbered: TypeAlias = Iterator[tuple[Chunk, slice]]
@@ -48,11 +48,7 @@ class Rules:
 
 
 class BadValuesError(InputError):
-    """Values at the positions `rows` and `genes` are not finite, or break the rules of their matrix."""
-
-    def __init__(self, rows: NDArray[np.intp], genes: NDArray[np.intp], values: NDArray[np.float32]) -> None:
-        super().__init__(rows, genes, values)
-        self.rows, self.genes, self.values = rows, genes, values
+    """Values are not finite, or break the rules of their matrix. Arguments: rows, positions of genes, and values."""
 
 
 @contextmanager
@@ -88,7 +84,7 @@ def checked(matrix: Any) -> Any:
     return matrix
 
 
-def cut(genes: NDArray[np.intp] | None, n_cells: int, rules: Rules, block: Any, rows: slice) -> Numbered:
+def cut(genes: Codes | None, n_cells: int, rules: Rules, block: Any, rows: slice) -> Numbered:
     """Yield clean chunks of at most `n_cells` cells from a block that holds the cells `rows`.
 
     A block without cells yields one empty chunk, so that its results have a shape.
@@ -98,7 +94,7 @@ def cut(genes: NDArray[np.intp] | None, n_cells: int, rules: Rules, block: Any, 
         yield clean(block[start - rows.start : stop - rows.start], genes, start, rules), slice(start, stop)
 
 
-def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules) -> Chunk:
+def clean(block: Any, genes: Codes | None, start: int | Codes, rules: Rules) -> Chunk:
     """Return the chosen genes of a block of cells, after checking the values by the rules.
 
     `start` is the position of the first cell, or the positions of all cells, for errors.
@@ -157,7 +153,7 @@ class CompressedRows:
 
     values: Any
     indices: Any
-    indptr: NDArray[np.integer]
+    indptr: Codes
     shape: tuple[int, int]
 
     @classmethod
@@ -182,22 +178,16 @@ def rows_of(data: Any) -> Any:
     return CompressedRows.of(data.tocsr() if sparse.issparse(data) else data)
 
 
-def to_float32(values: Any) -> NDArray[np.float32]:
+def to_float32(values: Any) -> Floats:
     """Return a copy as float32. Values beyond its range become infinite, which is an error later."""
     with np.errstate(over="ignore"):
         return np.array(values, dtype=np.float32, order="C")
 
 
 def add_up(parts: Iterable[Sums]) -> Sums:
-    """Return the sum of tuples, entry by entry. Only the running sum and one part are held at a time."""
-    total: list[Any] = []
-    for part in parts:
-        if not total:
-            total = [np.array(value, dtype=np.float64) for value in part]
-            continue
-        for running, value in zip(total, part, strict=True):
-            running += value
-    return tuple(total)
+    """Return the sum of tuples, entry by entry, in double precision. Few parts are held at a time."""
+    in_double = (tuple(np.asarray(value, dtype=np.float64) for value in part) for part in parts)
+    return reduce(lambda one, other: tuple(map(np.add, one, other)), in_double)
 
 
 def is_lazy(data: Any) -> bool:
@@ -217,7 +207,7 @@ def by_columns(data: Any) -> bool:
     return is_compressed(data) and data.format == "csc"
 
 
-def rows_of_columns(data: Any, genes: NDArray[np.intp], rows: Any = slice(None)) -> sparse.csr_array:
+def rows_of_columns(data: Any, genes: Codes, rows: Any = slice(None)) -> sparse.csr_array:
     """Return some `rows` and ascending `genes` of a matrix stored by columns, as a CSR array in memory."""
     if is_lazy(data):
         blocks = data.map_blocks(checked, dtype=data.dtype, meta=data._meta)
@@ -226,7 +216,7 @@ def rows_of_columns(data: Any, genes: NDArray[np.intp], rows: Any = slice(None))
     return sparse.hstack(blocks, format="csr") if blocks else sparse.csr_array((data.shape[0], 0), dtype=np.float32)
 
 
-def _columns(data: Any, genes: NDArray[np.intp]) -> Iterator[sparse.csr_array]:
+def _columns(data: Any, genes: Codes) -> Iterator[sparse.csr_array]:
     """Yield ascending `genes` of a CSC matrix as CSR blocks that would take 64 MB if they were dense."""
     columns, (n_cells, n_genes) = CompressedRows.of(data), data.shape
     size = max(BLOCK_ENTRIES // max(n_cells, 1), 1)

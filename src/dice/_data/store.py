@@ -183,11 +183,9 @@ def _same(one: Any, other: Any) -> bool:
     """Return whether two stored values are equal to the bit. This is faster than verifying a prior."""
     if isinstance(other, Mapping):
         return isinstance(one, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in other)
-    if type(one) is not type(other):
-        return False
-    if isinstance(other, np.ndarray):
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    return bool(one == other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def own_cells(adata: AnnData, prior: Prior) -> Mask | None:

@@ -7,7 +7,6 @@ that names these cells and genes. Bounds were set on real pairs of data (tests/d
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
@@ -15,7 +14,7 @@ from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
 from dice._data.sources import cells_with, not_whole, stored_values
 from dice._errors import InputError
-from dice._types import Chunk, Floats, Mask
+from dice._types import Chunk, Codes, Floats, Mask
 
 #: Larger values cannot be logarithms: their exponentials overflow.
 LARGEST_LOG = 100.0
@@ -96,7 +95,7 @@ def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
         matrix.rules.smallest, matrix.rules.largest = NEGATIVE, LOGGED
 
 
-def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
+def matrix_statistics(sample: Chunk, genes: Codes | None = None) -> dict[str, float]:
     """Return statistics of a sample of cells with all genes, for later comparisons; empty if a value is not finite.
 
     Of the `genes` in use (None: all): ``minimum``, ``maximum``; ``nonzero``, the number of non-zero values; ``counts``,
@@ -148,15 +147,13 @@ def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floa
         factor = _excess(ours, theirs, match, means)
         if not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
             _log.warn(
-                f"The genes of the prior have {factor:.2g} times the sum that they have in the reference: normalise "
-                f"all genes of the query to the same target sum with {both}."
+                f"The genes of the prior have {factor:.2g} times the sum that they have in the reference: call {both}."
             )
     one, other = ours["sum_log"], theirs["sum_log"]
     if not (one and other) or abs(other / one - 1) < SUM_SPREAD:
         return 1.0
     _log.say(
-        f"Cells of {x} sum to {one:.5g}, those of the reference to {other:.5g}: they are rescaled by {other / one:.4g} "
-        f"as they are read, and {x} stays as it is."
+        f"Cells of {x} sum to {one:.5g}, those of the reference to {other:.5g}: they are rescaled as they are read."
     )
     return other / one
 
@@ -166,15 +163,9 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
     if ours["counts"] and not theirs["counts"]:
         return "The query holds raw counts, but the reference log-normalised expression: call {both} first"
     if ours["centred"] and theirs["minimum"] >= 0:
-        return (
-            f"The query was scaled or centred (its values begin at {ours['minimum']:.3g}), but the reference was not: "
-            "use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it was kept there"
-        )
+        return "The query was scaled or centred, but the reference was not: use its expression from before sc.pp.scale"
     if theirs["centred"] and ours["minimum"] >= 0:
-        return (
-            "The reference was scaled or centred before its prior was trained, but the query was not: train again on "
-            "log-normalised expression with dice.tl.train_prior(reference), which scales genes by itself"
-        )
+        return "The reference was scaled or centred, but the query was not: train it again on unscaled expression"
     if min(ours["minimum"], theirs["minimum"]) < 0 or ours["nonzero"] < FEWEST_VALUES:
         return ""
     # A missing, second or different logarithm shows in the totals of cells or, without common totals, in the maxima.
@@ -187,10 +178,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
     high, expected = ours["maximum"], theirs["maximum"]
     reach = f"(its values reach {high:.3g}, the reference's {expected:.3g})"
     if high > LOGGED >= expected:
-        return (
-            f"The query does not hold logarithms {reach}: call {{both}} on its raw counts first, or "
-            "only the latter if it is normalised and not scaled"
-        )
+        return f"The query does not hold logarithms {reach}: call {{both}} on its raw counts first"
     if mine != "log" and high < ROOM * np.log1p(expected) < expected:
         return f"The query is logged once more than the reference {reach}: call {TRANSFORMED['twice'][2]} first"
     return ""

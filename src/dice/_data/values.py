@@ -108,9 +108,8 @@ def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tu
     """
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
-    if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs or adata.isbacked:
-        return None, None
-    if adata.X is None or not (matrix := Matrix(adata)).in_memory:
+    usable = isinstance(adata, AnnData) and adata.n_obs and not adata.isbacked and adata.X is not None
+    if as_they_are or not usable or not (matrix := Matrix(adata)).in_memory:
         return None, None
     prior, raw = None, is_raw(matrix.sample())
     if not learns:
@@ -127,13 +126,13 @@ def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tu
 
 def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, gene_key: str | None) -> str | None:
     """Return the layer in which values of a query match those of a prior; a new one if they must be normalised."""
+    target_sum = (None if prior is None else prior.statistics.get("sum_log")) or TARGET_SUM
     if prior is None or prior.params.get("layer") != PANEL_LAYER:
-        target_sum = TARGET_SUM if prior is None else prior.statistics.get("sum_log") or TARGET_SUM
         return expression_layer(adata, layer, target_sum, "adata")
     if layer is not None:
         return layer
     genes = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=0.0).query
-    return panel_layer(adata, layer, genes, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
+    return panel_layer(adata, layer, genes, target_sum, "adata")
 
 
 def comparable_layers(
@@ -151,9 +150,7 @@ def comparable_layers(
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
     """Return the target sum of log-normalised values if all cells have the same one, else ten thousand."""
-    sample = Matrix(adata, layer=layer, who=who).sample()
-    known = 0.0 if is_unlogged(sample) else matrix_statistics(sample).get("sum_log", 0.0)
-    return known or TARGET_SUM
+    return matrix_statistics(Matrix(adata, layer=layer, who=who).sample()).get("sum_log") or TARGET_SUM
 
 
 def shares_panel(adata: AnnData, reference: AnnData, shared: Mask, options: Options) -> bool:
@@ -226,8 +223,7 @@ def _sizes(adata: AnnData, size_key: str, totals: Floats) -> Floats:
     wrong = ~(np.isfinite(sizes) & (sizes > 0))
     if wrong.any():
         raise InputError(
-            f"adata.obs[{size_key!r}] must hold positive numbers, got other values in {wrong.sum()} cells, for example "
-            f"{list(adata.obs_names[wrong][:3])}: remove these cells or leave size_key out."
+            f"adata.obs[{size_key!r}] must hold positive numbers, got others in {list(adata.obs_names[wrong][:3])}."
         )
     seen = totals > 0
     return sizes * float(np.median(totals[seen]) / np.median(sizes[seen])) if seen.any() else sizes

@@ -124,19 +124,14 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: obj
     if adata is reference:
         raise InputError("adata and reference are the same object: pass the query first and the reference second.")
     if adata.isbacked and (copy or adata.is_view):
-        raise InputError(
-            f"A copy or a view of an object backed by a file cannot be written to: call {who}.to_memory() first."
-        )
+        raise InputError(f"{who} is backed by a file: call .to_memory() before a copy or a view of it is changed.")
 
 
 def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:
     """Return a key for a prior. Only another prior may be replaced under this key."""
     key = new_key(argument, key, "dice")
     if adata.uns.get(key) is not None and not holds_prior(adata, key):
-        raise InputError(
-            f"{who}.uns[{key!r}] was not written by dice and would be overwritten: pass another key, for "
-            f"example {argument}='dice_prior', or remove it with del {who}.uns[{key!r}]."
-        )
+        raise InputError(f"{who}.uns[{key!r}] was not written by dice and would be lost: pass another {argument}.")
     return key
 
 

@@ -45,7 +45,7 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         key = known if labels_key == "auto" else labels_key
         codes = None if key is None else read_labels(source, key, "reference").codes.astype(np.intp)
         return _learned(_read_alike(source, query, roles), roles == ROLES.index("calibration"), codes)
-    if not query.match.complete:
+    if len(query.match.missing):
         why = "P-values are too small, because they come from calibration cells with all genes"
         _log.warn(f"{query.match}. {why}: pass the reference with its cells.")
     if prior.labels is not None and labels_key is not None and labels_key in ("auto", trained):
