@@ -47,5 +47,5 @@ def test_bounds_of_numbers():
     assert number("x", 0, least=0, most=1) == 0.0
     with pytest.raises(dice.DiceError, match="`x` must be a number from 0 to 1, got 2"):
         number("x", 2, least=0, most=1)
-    with pytest.raises(dice.DiceError, match="`x` must be a number of at least 0, got -1"):
+    with pytest.raises(dice.DiceError, match="`x` must be a number from 0 to 1, got -1"):
         number("x", -1, least=0, most=1)

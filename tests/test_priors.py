@@ -183,7 +183,7 @@ def test_files_that_are_refused(shelf, spoil, sentence):
     """A user's own are refused by what is in them, ready ones by their checksum before they are opened."""
     dice.priors.save(stored_priors.path("labels"), "mine")
     dice.priors.load("toy")
-    for name, expected in (("mine", sentence), ("toy", "is not the prior 'toy' of this version of dice")):
+    for name, expected in (("mine", sentence), ("toy", "is not the prior 'toy' of this version")):
         spoil(shelf / f"{name}.h5ad")
         with pytest.raises(dice.DiceError, match=expected) as caught:
             dice.priors.load(name)

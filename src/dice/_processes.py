@@ -21,9 +21,10 @@ def openmp_threads_kept() -> Iterator[None]:
         yield
 
 
-#: Numbers of threads to restore: one for each call of `one_torch_thread` that is under way.
-_before: list[int] = []
-_lock = Lock()
+class _Limited:
+    """Number of calls that limit torch to one thread, and the number of threads before the first of them."""
+
+    lock, calls, before = Lock(), 0, 1
 
 
 @contextmanager
@@ -36,14 +37,17 @@ def one_torch_thread() -> Iterator[None]:
     """
     import torch
 
-    with _lock:
-        _before.append(torch.get_num_threads())
+    with _Limited.lock:
+        if not _Limited.calls:
+            _Limited.before = torch.get_num_threads()
+        _Limited.calls += 1
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _lock:
-            torch.set_num_threads(_before.pop())
+        with _Limited.lock:
+            _Limited.calls -= 1
+            torch.set_num_threads(_Limited.before)
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def test_a_map_is_kept_as_long_as_its_cells_are_the_same(monkeypatch):
     one.obsm["X_dice"] = one.obsm["X_dice"] + 1
     graph.layout(one, "X_dice")
     assert len(made) == 4
-    with pytest.raises(InputError, match="has 2 dimensions, but the reference has 3"):
+    with pytest.raises(InputError, match="has 2 dimensions, not 3"):
         graph.layout(stored(embedding(30, 2)), "X_dice", graph.reference_map(other, "X_dice"))
 
 

@@ -54,7 +54,8 @@ def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categ
     missing = adata.obs_names[batches.codes < 0].tolist()
     if missing:
         raise InputError(
-            f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {missing[:5]}: fill it in."
+            f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {missing[:5]}: fill it "
+            f"in, or remove them with {who}[{who}.obs[{batch_key!r}].notna()].copy()."
         )
     n_batches, n_cells = len(batches.categories), len(batches)
     if n_cells > FEW_CELLS and 2 * n_batches > n_cells:

@@ -161,8 +161,10 @@ def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | 
     counts = as_numbers(table, key, "adata")
     wrong = np.flatnonzero((counts < 0).any(1) | np.isinf(counts).any(1))
     if len(wrong):
-        cells = list(adata.obs_names[wrong[:3]])
-        raise InputError(f"adata.obsm[{key!r}] must hold counts, got negative or infinite values in the cells {cells}.")
+        raise InputError(
+            f"adata.obsm[{key!r}] must hold counts, got negative or infinite values in {len(wrong)} cells, for example "
+            f"{list(adata.obs_names[wrong[:3]])}: pass the key of the counts."
+        )
     values = centred_log_ratios(counts, axis=1 if across == "features" else 0).astype(np.float32)
     params = {"params": {"key": key, "normalisation": "clr", "across": across}}
     return Slots(obsm={added: pd.DataFrame(values, index=adata.obs_names, columns=table.columns)}, uns={added: params})

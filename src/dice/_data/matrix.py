@@ -60,9 +60,13 @@ class Matrix:
         self._block_size = max(sources.BLOCK_ENTRIES // max(adata.n_vars, 1), 256)
         self.chunk_size = chunk_size or self._block_size
         #: The matrix as AnnData holds it, and the positions of the genes in it.
+        if layer is not None:
+            known_key(layer, names(adata, "layers"), "layer", f"{who}.layers")
         with readable():
-            self.data = _get(adata, layer, who)
+            self.data = adata.X if layer is None else adata.layers[layer]
             sources.check_size(self.data)
+        if self.data is None:
+            raise SlotError(f"{who}.X is empty: name the layer to use with layer=.")
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
         #: Values that break these rules raise an error that names their cells and genes.
         self.rules = sources.Rules()
@@ -195,11 +199,3 @@ def listed(function: Callable[[Chunk, slice], T], chunks: Numbered) -> list[T]:
 def summed(cells: Mask | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
     """Return the sum of ``function(chunk)`` over the chosen `cells` (n,), or over all cells."""
     return sources.add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
-
-
-def _get(adata: AnnData, layer: str | None, who: str) -> Any:
-    if layer is not None:
-        return adata.layers[known_key(layer, names(adata, "layers"), "layer", f"{who}.layers")]
-    if adata.X is None:
-        raise SlotError(f"{who}.X is empty: name the layer to use with layer=.")
-    return adata.X

@@ -163,9 +163,12 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
     if ours["counts"] and not theirs["counts"]:
         return "The query holds raw counts, but the reference log-normalised expression: call {both} first"
     if ours["centred"] and theirs["minimum"] >= 0:
-        return "The query was scaled or centred, but the reference was not: use its expression from before sc.pp.scale"
+        return (
+            f"The query was scaled or centred (its values begin at {ours['minimum']:.3g}), but the reference was not: "
+            "use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it was kept there"
+        )
     if theirs["centred"] and ours["minimum"] >= 0:
-        return "The reference was scaled or centred, but the query was not: train it again on unscaled expression"
+        return "The reference was scaled, but the query was not: call dice.tl.train_prior(reference) on unscaled values"
     if min(ours["minimum"], theirs["minimum"]) < 0 or ours["nonzero"] < FEWEST_VALUES:
         return ""
     # A missing, second or different logarithm shows in the totals of cells or, without common totals, in the maxima.
