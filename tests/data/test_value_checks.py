@@ -211,7 +211,7 @@ def test_a_scaled_reference_is_explained():
     reference = scaled()
     prior = learned(reference, GENES)
     assert not alarm(scaled(), prior)
-    with pytest.raises(dice.DiceError, match=r"The reference was scaled .* dice.tl.train_prior\(reference\)"):
+    with pytest.raises(dice.DiceError, match=r"The reference was scaled, .* dice.tl.train_prior\(reference\)"):
         check(normalised(QUERY), prior)
 
 
