@@ -70,7 +70,7 @@ COMPARISONS: dict[str, tuple[Comparison, ...]] = {
             beside=("unseen_peers", "transfer", "transfer_peers"),
             where=", these sets and those of transfer",
         ),
-        Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi")),
+        Comparison("DICE cluster", "PCA, resolution 1", ("ari", "ami", "types_found")),
     ),
 }
 

@@ -14,9 +14,10 @@ likely label, over query cells whose type the reference has; those of other tool
 unseen_peers.csv (`transfer_peers.py --unseen`). `coverage` is the share of 90 % sets of DICE that hold the
 label, `set_size` the labels in them.
 
-Clusters: each method at its own choice, Leiden on PCA at its default resolution 1, against the labels. Clustered is the
-query; Li and Pollen, whose queries are too small, are clustered whole, with a prior of their own. Pollen and Maynard
-have transcripts per million, and Li has fractions of counts: noise cannot be measured there, and is assumed.
+Clusters: each method at its own choice, Leiden on PCA at its default resolution 1, against the labels. `types_found` is
+the share of types with at least 20 cells whose best cluster has an F1 of .5 or more. Clustered is the query; Li and
+Pollen, whose queries are too small, are clustered whole, with a prior of their own. Pollen and Maynard have transcripts
+per million, and Li has fractions of counts: noise cannot be measured there, and is assumed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 from clusters import PROJECTED, TRAINING
+from clusters import scores as of_clusters
 from data import hold_out, load, variable_genes, without_single_cells
 from peers import installed
 from report import OUT, repeat, save, summary
@@ -42,7 +44,7 @@ MAX_CELLS = 4000
 #: Labels by other tools, which need environments of their own (transfer_peers.py).
 PEERS = OUT / "unseen_peers.csv"
 LABELS = ["accuracy", "macro_f1", "coverage", "set_size", "seconds"]
-CLUSTERS = ["ari", "nmi", "n_clusters", "n_types", "seconds"]
+CLUSTERS = ["ari", "nmi", "ami", "types_found", "n_clusters", "n_types", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,8 @@ def clustered(own: Unseen, reference: ad.AnnData, query: ad.AnnData, seed: int) 
     dice.tl.denoise(cells, reference, random_state=seed)
 
     def row(method: str, clusters: np.ndarray, seconds: float) -> dict[str, object]:
-        found = {"ari": dice.metrics.ari(truth, clusters), "nmi": dice.metrics.nmi(truth, clusters)}
         sizes = {"n_clusters": len(np.unique(clusters)), "n_types": len(np.unique(truth))}
-        return {"method": method} | found | sizes | {"seconds": seconds}
+        return {"method": method} | of_clusters(truth, clusters) | sizes | {"seconds": seconds}
 
     start = time.perf_counter()
     dice.tl.cluster(cells, reference, random_state=seed)
