@@ -27,6 +27,16 @@ def test_parts_add_up_and_have_their_share():
         assert np.exp(part.log_depth - known.log_depth).mean() == pytest.approx(share, rel=0.02)
 
 
+@pytest.mark.parametrize("n_parts", [3, 10])
+def test_shares_that_rounding_adds_up_to_more_than_one_give_all_counts(n_parts):
+    """The last part takes what is left, also if its share is larger than that by a rounding error."""
+    known, counts = cells()
+    shares = np.random.default_rng(2).dirichlet(np.ones(n_parts), size=len(counts))
+    assert (shares[:, -1] > 1 - shares[:, :-1].sum(1)).any()
+    parts = split(known, shares, np.random.default_rng(0))
+    np.testing.assert_array_equal(sum(part.counts.toarray() for part in parts), counts)
+
+
 def test_parts_of_poisson_counts_are_independent():
     rng = np.random.default_rng(0)
     counts = rng.poisson(6.0, size=(4000, 30))
