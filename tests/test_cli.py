@@ -545,6 +545,21 @@ def test_a_table_holds_no_formulas(name, tmp_path, capsys):
     assert f"\n'{name}," in (tmp_path / "scores.csv").read_text()
 
 
+def test_a_terminal_obeys_no_name(tmp_path, capsys):
+    """Control characters in a name moved the cursor, and half of a character ended in a traceback."""
+    name, shown = "X\x1b[2J\u202e", r"X\x1b[2J\u202e"
+    cells = ad.AnnData(np.zeros((60, 2), np.float32), obs={"label": ["a", "b"] * 30})
+    cells.obsm[name] = np.random.default_rng(0).normal(size=(60, 3))
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    arguments = ["evaluate", str(tmp_path / "cells.h5ad"), "--labels", "label", "--use-rep"]
+    assert main([*arguments, name]) == 0
+    assert main([*arguments, f"{name}\ud800"]) == 1
+    said = capsys.readouterr()
+    assert shown in said.out
+    assert "no 'X" in said.err
+    assert (said.out + said.err).replace("\n", "").isprintable()
+
+
 def test_a_damaged_store_is_one_sentence(files, tmp_path, capsys):
     """A chunk that ends too early ended in a traceback of `concurrent.futures`."""
     folder, _, query = files

@@ -504,6 +504,21 @@ def test_calls_keep_their_inputs(inputs):
     query.file.close()
 
 
+def test_a_page_keeps_what_it_was_made_from(inputs):
+    """A page was saved over the file that its cells were read from."""
+    cells = stored_priors.cells(60)
+    cells.obsm["X_dice"] = cells.X[:, :2].copy()
+    cells.write_h5ad("cells.h5ad")
+    before, backed = Path("cells.h5ad").read_bytes(), ad.read_h5ad("cells.h5ad", backed="r")
+    page = dice.pl.explore(backed, "prior.h5ad", use_rep="X_dice")
+    for name in ("cells.h5ad", "prior.h5ad"):
+        with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+            page.save(name)
+    page.save("page.html")
+    backed.file.close()
+    assert Path("cells.h5ad").read_bytes() == before
+
+
 def test_a_store_is_not_written_over_its_source(tmp_path):
     stored_priors.cells(60).write_zarr(tmp_path / "query.zarr")
     for output in (tmp_path / "query.zarr", tmp_path / "query.zarr" / "inner.zarr"):

@@ -138,6 +138,8 @@ class Page:
 
     content: dict[str, Any]
     title: str = "dice"
+    #: What the page was made from: none of these files is replaced by it.
+    inputs: tuple[Any, ...] = ()
 
     @property
     def html(self) -> str:
@@ -158,7 +160,7 @@ class Page:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, for example ``"report.html"``."""
-        check_target(path)
+        check_target(path, inputs=self.inputs)
         with atomic(path) as draft:
             draft.write_text(self.html, encoding="utf-8")
 

@@ -60,13 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             if args.debug:
                 raise
-            print(f"dice: {in_flags(_sentence(error))}", file=sys.stderr)
+            print(f"dice: {_shown(_sentence(error))}", file=sys.stderr)
             return FAILED
     if args.json:
         summary = {"command": args.command, **summary, "seconds": time.perf_counter() - start, "warnings": warned}
         print(json.dumps(summary, default=_plain))
     else:
-        print(summary.get("text") or _table(summary))
+        print(_visible(summary.get("text") or _table(summary)))
     return 0
 
 
@@ -116,12 +116,12 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if issubclass(category, DiceWarning):
-            warned.append(in_flags(str(message)))
+            warned.append(_shown(str(message)))
             if not args.quiet:
                 print(f"dice: warning: {warned[-1]}", file=sys.stderr)
 
     chosen = {"device": args.device} | ({"verbosity": 0} if args.quiet else {})
-    worded = _log.worded(lambda message: f"dice: {in_flags(message)}")
+    worded = _log.worded(lambda message: f"dice: {_shown(message)}")
     with settings.using(**chosen), warnings.catch_warnings(), worded:
         warnings.simplefilter("default")
         warnings.showwarning = show  # type: ignore[assignment]
@@ -146,6 +146,16 @@ def _given(args: argparse.Namespace, names: Sequence[str]) -> list[tuple[str, st
     """Return the files of a command with their flags. A flag may have several."""
     values = [(name, getattr(args, name, None) or []) for name in names]
     return [(name, path) for name, value in values for path in (value if isinstance(value, list) else [value])]
+
+
+def _shown(message: str) -> str:
+    """Return a message in terms of flags, as a terminal should show it."""
+    return _visible(in_flags(message))
+
+
+def _visible(text: str) -> str:
+    """Return text with control characters written out: names may hold some, and a terminal would obey them."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 
 def _sentence(error: Exception) -> str:

@@ -73,7 +73,7 @@ def explore(
         "records": explorer.records(adata),
         "figures": [],
     }
-    return Page(content)
+    return Page(content, inputs=(adata.filename, getattr(reference, "filename", reference)))
 
 
 def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataFrame | None:
