@@ -22,9 +22,9 @@ LARGEST_LOG = 100.0
 FEWEST_COUNTS = 20
 #: Largest plausible logarithm: log2 of a million is 20. Matrices without logarithms had maxima of at least 300.
 LOGGED = 25.0
-#: Largest share of cells whose values are taken for mistakes. Among logarithms, these are values above `LOGGED` and at
-#: least `WILD_GAP` times the maximum of all other cells, and values below `NEGATIVE` if no other cell is negative.
-FEW_WILD, WILD_GAP, NEGATIVE = 0.1, 2.0, -1.0
+#: Largest share of mistaken cells: one of the 8 places of a sample. Among logarithms, mistakes are counts, values above
+#: `LOGGED` that are `WILD_GAP` times those of other cells, and values below `NEGATIVE` if no other cell is negative.
+FEW_WILD, WILD_GAP, NEGATIVE = 0.13, 2.0, -1.0
 #: A scaled gene has mean 0 and standard deviation 1, both within `CENTRED`; more than `MOST` genes must have them. Mean
 #: 0 is found in .99 of scaled genes of pbmc68k and a pancreas atlas, .22 unscaled, up to .59 after Harmony or ComBat.
 CENTRED, MOST = 0.2, 0.8
@@ -202,7 +202,9 @@ def _without_wild(sample: Chunk) -> Chunk:
         return sample
     bounds = (sample.min(1), sample.max(1))
     smallest, largest = (np.ravel(x.toarray() if sparse.issparse(x) else x) for x in bounds)
-    if (wild := _is_wild(largest, len(largest))).any():
+    counted = (largest >= 3) & ~cells_with(sample, not_whole(stored_values(sample)))
+    wild = _is_wild(largest, len(largest)) | (counted & (counted.mean() <= FEW_WILD))
+    if wild.any():
         sample, smallest = sample[~wild], smallest[~wild]
     n_values = np.count_nonzero(stored_values(sample))
     if n_values >= FEWEST_VALUES and (wild := _is_wild(stored_values(sample), n_values)).any():
@@ -215,8 +217,7 @@ def _without_wild(sample: Chunk) -> Chunk:
 def _is_wild(values: Floats, n: int) -> Mask:
     """Return a mask of the values too large for logarithms, if these are few of n and far above all others."""
     high = (values > LOGGED) & (values < np.inf)
-    few = 0 < high.sum() <= FEW_WILD * n
-    return high if few and values[high].min() > WILD_GAP * values[~high].max() else np.zeros_like(high)
+    return high & (0 < high.sum() <= FEW_WILD * n and values[high].min() > WILD_GAP * values[~high].max())
 
 
 def _totals(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
