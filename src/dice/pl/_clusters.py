@@ -21,6 +21,8 @@ TREE_STEP = "dice.tl.cluster"
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
 #: Number of genes on a branch.
 BRANCH_GENES = 3
+#: Number of letters of gene names on an inch of a branch.
+LETTERS = 18
 #: Style of gene names on a branch, and the height of a row with gene names in inches.
 PAPER = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
 GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox": PAPER}
@@ -42,8 +44,8 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     key
         Column of ``obs`` with the clusters.
     markers
-        Genes from :func:`dice.tl.cluster_markers`. The branch of each side of a split shows its first three genes with
-        an adjusted p-value below 0.05.
+        Genes from :func:`dice.tl.cluster_markers`. The branch of each side of a split shows its first genes with an
+        adjusted p-value below 0.05: three, or as many as fit.
     show, save, return_fig
         As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
         if the backend can show figures.
@@ -75,7 +77,7 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     where = layout(adata, record["params"]["use_rep"])
     height = max(draw.side(len(named)), 0 if markers is None else GENE_ROW * len(named))
     figure, axes = panels(3, widths=[height] * 3, height=height)
-    _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers))
+    _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers), LETTERS * height)
     draw.scatter_colored(axes[1], where, colors)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=counted, n_cells=len(where))
@@ -86,7 +88,7 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     return figure, axes
 
 
-def _first_genes(markers: Any) -> dict[tuple[str, str], str]:
+def _first_genes(markers: Any) -> dict[tuple[str, str], list[str]]:
     """Return the first marker genes of each side of a split. Keys are the names of this side and of the other side."""
     if markers is None:
         return {}
@@ -94,11 +96,22 @@ def _first_genes(markers: Any) -> dict[tuple[str, str], str]:
         raise InputError(f"`markers` must be a table from dice.tl.cluster_markers, got {said(markers)}.")
     known = markers[(markers["pvals_adj"] < 0.05) & (markers["scores"] > 0)]
     sides = known.groupby(["group", "reference"], sort=False)["names"]
-    return {side: ", ".join(names[:BRANCH_GENES]) for side, names in sides}
+    return {side: list(names[:BRANCH_GENES]) for side, names in sides}
 
 
-def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str, str], str]) -> None:
-    """Draw the merges above a cut at the separation of their parts, with the genes of each part."""
+def _fitting(names: list[str], letters: float) -> str:
+    """Return as many of the first names as fit into a number of letters."""
+    texts = [", ".join(names[:n]) for n in range(len(names) + 1)]
+    return [text for text in texts if len(text) <= letters][-1]
+
+
+def _tree(
+    ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str, str], list[str]], letters: float
+) -> None:
+    """Draw the merges above a cut at the separation of their parts, with the genes of each part.
+
+    A branch over the whole width has room for a number of `letters`.
+    """
     tree, names = cut.tree, cut.node_names
     rows = _from_left(tree, tree.n_leaves + len(tree.joined) - 1, set(cut.nodes))
     place = {node: (float(row), 0.0) for row, node in enumerate(rows)}
@@ -113,7 +126,7 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str,
         for (begin, at), (node, other) in zip(((x1, y1), (x2, y2)), (pair, pair[::-1]), strict=True):
             # To keep genes apart, those of clusters begin at the left, and those of larger branches end at the right.
             end, offset, to = (x, -2, "right") if begin else (0.0, 6, "left")
-            text = genes.get((names[node], names[other]), "")
+            text = _fitting(genes.get((names[node], names[other]), []), (x - begin) / top * letters)
             ax.annotate(text, (end, at), (offset, 1), textcoords="offset points", ha=to, va="bottom", **GENES)
     ax.set_yticks(range(len(rows)), [names[node] for node in rows], fontsize=8)
     for node in rows:
