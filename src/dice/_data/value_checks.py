@@ -206,7 +206,7 @@ def _without_wild(sample: Chunk) -> Chunk:
     wild = _is_wild(largest, len(largest)) | (counted & (counted.mean() <= FEW_WILD))
     if wild.any():
         sample, smallest = sample[~wild], smallest[~wild]
-    n_values = np.count_nonzero(stored_values(sample))
+    n_values = int(np.count_nonzero(stored_values(sample)))
     if n_values >= FEWEST_VALUES and (wild := _is_wild(stored_values(sample), n_values)).any():
         sample = sample.copy()
         stored_values(sample)[wild] = 0
