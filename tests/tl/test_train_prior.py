@@ -206,7 +206,7 @@ def test_scaled_genes_are_learned_from_where_nothing_is_checked():
 def test_only_a_prior_is_replaced_under_its_key():
     adata, theirs = small(), {"score": 1.0}
     adata.uns["dice"] = theirs
-    with pytest.raises(dice.DiceError, match=r"adata.uns\['dice'\] was not written by dice.*key_added='dice_"):
+    with pytest.raises(dice.DiceError, match=r"adata.uns\['dice'\] was not written by dice.*pass another key_added"):
         dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
     assert adata.uns == {"dice": theirs}
     for seed in (0, 1):  # An earlier prior of ours is.
