@@ -328,6 +328,19 @@ def test_a_prior_is_learned_from_variable_genes(marked, monkeypatch):
     assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.9
 
 
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_a_column_like_a_technology_is_named(shift, capsys):
+    rng = np.random.default_rng(0)
+    codes, tech = np.arange(400) % 4, np.arange(400) % 8 // 4
+    rates = 3 * rng.gamma(0.3, size=(4, 300))[codes] * np.exp(shift * rng.normal(size=(2, 300)))[tech]
+    cells = ad.AnnData(rng.poisson(rates).astype(np.float32))
+    cells.obs["tech"] = tech.astype(str)
+    dice.tl.cluster(cells)
+    assert ("pass batch_key='tech' if each of its values has the same cell types" in capsys.readouterr().err) == (
+        shift > 0
+    )
+
+
 @pytest.mark.parametrize("n", [0, 1, 15])
 def test_no_prior_is_trained_on_cells_that_are_too_few_to_cluster(query, monkeypatch, n):
     monkeypatch.setattr("dice.tl._cluster.train_prior", None)

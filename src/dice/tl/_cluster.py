@@ -17,6 +17,7 @@ from dice._data.checks import several_batches
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
 from dice._data.matrix import Matrix
+from dice._data.recipe import find_technologies
 from dice._data.store import Reference, find_prior
 from dice._data.value_checks import is_raw
 from dice._data.values import expression_layer
@@ -171,6 +172,11 @@ def _learn(adata: AnnData, batch_key: str | None, prior_key: str, random_state: 
     """Train a prior on the variable genes of these cells, and return the layer with their expression."""
     _log.say(f"adata holds no prior: one is trained on its {adata.n_obs:,} cells, and stored in it.")
     keys, layer = PriorKeys(prior_key), expression_layer(adata, None, TARGET_SUM, "adata")
+    if batch_key is None and (mixed := find_technologies(adata, layer=layer)) is not None:
+        _log.say(
+            f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, like a technology: pass "
+            f"batch_key={mixed[0]!r} if each of its values has the same cell types."
+        )
     mask_var = "highly_variable"
     if mask_var not in read.names(adata, "var"):
         every = np.ones(adata.n_vars, dtype=bool)
