@@ -194,7 +194,9 @@ def supervise(kind: str, numbers: range) -> tuple[Counter[str], list[str], int]:
         worker.kill()
         if worker.wait() and start < numbers.stop:
             # A flipped bit may make the HDF5 library itself crash, or never return: counted, and told apart.
-            innermost = next((line for line in stuck.splitlines() if line.startswith("  File")), "")
+            # The main thread comes last: others, such as that of a progress bar, only wait.
+            main_thread = stuck.rpartition("(most recent call first)")[2].splitlines()
+            innermost = next((line for line in main_thread if line.startswith("  File")), "")
             how = "hung" if innermost and ("h5py" not in innermost or kind != "flipped-file") else "lost in HDF5"
             verdicts[how] += 1
             if how == "hung" or kind != "flipped-file":
