@@ -212,7 +212,7 @@ def test_annotation_clusters_and_novelty_equal_the_calls(files, tmp_path, capsys
     captured = capsys.readouterr()
     assert captured.out.count("look at") == 1
     assert "look at" not in captured.err
-    assert "it is used (--prior-key new" in captured.err
+    assert "this prior is used (--prior-key new" in captured.err
 
     # Without labels, what to look at is told in commands as well, in words and as JSON.
     bare = ("annotate", folder / "query.h5ad", folder / "reference.h5ad", *training, "-o", folder / "bare.h5ad")

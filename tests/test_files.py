@@ -167,7 +167,7 @@ def test_a_file_that_has_no_room_is_not_begun(tmp_path, monkeypatch):
     taken = large.X.nnz * 8 + 2000
     free = [taken - 1]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free[0]))
-    with pytest.raises(dice.DiceError, match=r"takes 0\.0 MB or more, but 0\.0 MB are free: make room"):
+    with pytest.raises(dice.DiceError, match=r"needs 0\.0 MB or more, but 0\.0 MB are free: make room"):
         write_file(large, output)
     assert read(output).n_obs == 3
     free[0] = taken

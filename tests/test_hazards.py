@@ -104,7 +104,7 @@ def test_no_byte_of_the_input_changes(form, call):
 
 @pytest.mark.filterwarnings(
     "ignore:Posterior samples do not hold:dice.DiceWarning",
-    "ignore:No single cell is called novel",
+    "ignore:Single cells are not tested",
     "ignore:The query differs",
 )
 @pytest.mark.filterwarnings("ignore:With 36 calibration cells none of")

@@ -209,10 +209,10 @@ def test_cells_without_expression_get_the_prior(pair):
     values = query.X.toarray()
     values[[7, 250]] = 0
     query = ad.AnnData(sparse.csr_matrix(values), obs=query.obs.copy(), var=query.var.copy())
-    with pytest.warns(dice.DiceWarning, match="2 cells express none"):
+    with pytest.warns(dice.DiceWarning, match="2 cells express no gene"):
         expected = dice.tl.denoise(query, reference, n_samples=2, copy=True)
     cells = lazy(query, 90)
-    with pytest.warns(dice.DiceWarning, match=r"2 cells express none .* \['query_7', 'query_250'\]"):
+    with pytest.warns(dice.DiceWarning, match=r"2 cells express no gene .* \['query_7', 'query_250'\]"):
         dice.tl.denoise(cells, reference, n_samples=2)
     assert cells.obs["dice_empty"].sum() == 2
     np.testing.assert_allclose(cells.obsm["X_dice_samples"], expected.obsm["X_dice_samples"], atol=1e-4)

@@ -97,7 +97,7 @@ def test_ones_own_shelf(shelf):
     assert dice.priors.load("my_lab").labels.names == ["alpha", "beta/gamma", "δ"]
     row = dice.priors.list().loc["my_lab"]
     assert (row["tissue"], row["licence"], row["cells"], row["labels"], row["here"]) == ("lung", "CC0", 300, 3, True)
-    with pytest.raises(dice.DiceError, match="must not be that of a ready prior, got 'toy'"):
+    with pytest.raises(dice.DiceError, match="must not be the name of a ready prior, got 'toy'"):
         dice.priors.save(stored_priors.path("labels"), "toy")
     with pytest.raises(dice.DiceError, match=r"description must hold one-line texts for .*, got colour='red'"):
         dice.priors.save(stored_priors.path("labels"), "my_lab", colour="red")

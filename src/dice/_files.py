@@ -98,7 +98,7 @@ def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:
     free = shutil.disk_usage(followed(path).parent).free
     if free < n_bytes:
         raise FileError(
-            f"{str(path)!r} takes {n_bytes / 1e6:.1f} MB or more, but {free / 1e6:.1f} MB are free: make room."
+            f"{str(path)!r} needs {n_bytes / 1e6:.1f} MB or more, but {free / 1e6:.1f} MB are free: make room."
         )
 
 

@@ -124,7 +124,7 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
     """
     path = _path(name)
     if name in _ready():
-        raise InputError(f"`name` must not be that of a ready prior, got {name!r}: choose another.")
+        raise InputError(f"`name` must not be the name of a ready prior, got {name!r}: choose another.")
     path.parent.mkdir(parents=True, exist_ok=True)
     described_prior(prior, name, described).save(path)
     return path

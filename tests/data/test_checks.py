@@ -85,7 +85,7 @@ def test_a_name_without_a_letter_is_missing(blank, kind):
     assert list(adata.obs["t"]) == ["x", blank, "y", "x"]
     with pytest.raises(dice.DiceError, match=r"must hold at least two labels"):
         read_labels(cells(t=kind(["x", blank, "x", "x"])), "t")
-    with pytest.raises(dice.DiceError, match="holds no group"):
+    with pytest.raises(dice.DiceError, match="has no groups"):
         read_groups(cells(t=kind([blank] * 4)), "t")
 
 
@@ -93,7 +93,7 @@ def test_batches():
     assert list(read_batches(cells(b=[2, 1, 1, 2]), "b").codes) == [1, 0, 0, 1]
     with pytest.raises(dice.DiceError, match=r"1 cells have no value in adata.obs\['b'\], for example \['b'\]"):
         read_batches(cells(b=["x", None, "y", "x"]), "b")
-    with pytest.raises(dice.DiceError, match="different values with equal text"):
+    with pytest.raises(dice.DiceError, match="different values with the same text"):
         read_batches(cells(b=[1, "1", 2, 2]), "b")
 
 

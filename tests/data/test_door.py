@@ -315,7 +315,7 @@ def test_a_file_of_very_many_arrays_is_refused(tmp_path, n, what):
     with h5py.File(path, "r+") as file:
         for index in range(n):
             file["uns/many"][f"w{index}"] = file["uns/many/format"]
-    with little_memory(), pytest.raises(what, match=f"many' is one of more than {n - 1:,} arrays"):
+    with little_memory(), pytest.raises(what, match=f"many' exceeds the limits of {n - 1:,} arrays"):
         read(path)
 
 

@@ -52,7 +52,9 @@ def test_modalities_are_joined_by_the_names_of_cells(reference):
     np.testing.assert_allclose(found.values[2:], VALUES[: N - 2][::-1])
     assert np.isnan(found.values[:2]).all()
     np.testing.assert_array_equal(found.known, np.arange(N) >= 2)
-    with pytest.raises(dice.DiceError, match="No cell of the reference is in its modality 'prot': give both the same"):
+    with pytest.raises(
+        dice.DiceError, match="The modality 'prot' and the reference share no cells: give both the same"
+    ):
         read_features(modality([f"other-{i}" for i in range(N)]), reference, "mod:prot")
     with pytest.raises(dice.DiceError, match="'mod:prot' names a modality: pass a MuData object"):
         read_features(reference, reference, "mod:prot")
@@ -65,7 +67,7 @@ def test_fewest_cells(reference):
     table.iloc[: N - FEWEST_MEASURED, 0] = np.nan
     assert read_features(reference, reference, "protein").names == ["CD3", "CD4"]
     table.iloc[: N - FEWEST_MEASURED + 1, 0] = np.nan
-    with pytest.raises(dice.DiceError, match=rf"must be measured in {FEWEST_MEASURED} cells.*\['CD3'\]"):
+    with pytest.raises(dice.DiceError, match=rf"must be measured in at least {FEWEST_MEASURED} cells.*\['CD3'\]"):
         read_features(reference, reference, "protein")
 
 
@@ -89,12 +91,12 @@ def test_features_that_are_none(reference):
 def test_the_cells_of_a_reference(reference):
     assert with_cells(reference, "dice") is reference
     both = modality(list(reference.obs_names))
-    with pytest.raises(dice.DiceError, match=r"^One modality must have a prior, got 0"):
+    with pytest.raises(dice.DiceError, match=r"^Exactly one modality must have a prior, got 0"):
         with_cells(both, "dice")
     reference.uns["dice"] = {"format": 1}
     both.mod["rna"] = reference
     assert with_cells(both, "dice") is reference
-    with pytest.raises(dice.DiceError, match="a prior alone has none"):
+    with pytest.raises(dice.DiceError, match="a prior has no cells"):
         with_cells(reference[:0], "dice")
     with pytest.raises(dice.DiceError, match=r"`reference` must be .*got \[\]"):
         with_cells([], "dice")

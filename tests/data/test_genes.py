@@ -132,7 +132,7 @@ REFUSED = {
     "ensembl for symbols": (
         query(ENSEMBL),
         {},
-        "No gene is shared.*set adata.var_names to the same kind of identifier",
+        "No genes are shared.*set adata.var_names to the same kind of identifier",
     ),
     "another column": (
         query(ENSEMBL, gene_ids=GENES),
@@ -142,7 +142,7 @@ REFUSED = {
     "wrong column": (query(GENES, n=ENSEMBL), {"gene_key": "n"}, r"adata.var_names matches 100% .*leave gene_key out"),
     "transposed": (transposed(), {}, r"transposed, with genes as observations: pass adata\.T"),
     "nothing": (query(["a", "b"]), {}, r"names like \['GENE0', .* names like \['a', 'b'\]; set adata.var_names to"),
-    "nothing at all": (query(["a", "b"]), {"min_overlap": 0}, "No gene is shared"),
+    "nothing at all": (query(["a", "b"]), {"min_overlap": 0}, "No genes are shared"),
     "few": (
         query(GENES[:9]),
         {},
@@ -172,7 +172,9 @@ def test_refusals_name_the_fix(case):
 
 
 def test_few_genes_are_a_warning_unless_they_were_expected():
-    with pytest.warns(dice.DiceWarning, match=r"39/50 genes found \(78%\): others are treated as unobserved, .*GENE39"):
+    with pytest.warns(
+        dice.DiceWarning, match=r"39/50 genes found \(78%\): all others are treated as unobserved, .*GENE39"
+    ):
         match_genes(query(GENES[:39]), GENES)
     with pytest.warns(dice.DiceWarning, match=r"30/50 .*var\['name'\] matches 100% .*: pass gene_key='name'\."):
         match_genes(query([*GENES[:30], *ENSEMBL[30:]], name=GENES), GENES)

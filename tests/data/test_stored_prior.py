@@ -190,8 +190,8 @@ def datatype(prior):
 @pytest.mark.parametrize(
     ("forge", "sentence"),
     [
-        (circle, "'weights/inner/.*' is one of more than 1,000 arrays, or nested more than 16 deep"),
-        (doubling, "'weights/a/a/.*' is one of more than 1,000 arrays, or nested"),
+        (circle, "'weights/inner/.*' exceeds the limits of 1,000 arrays and 16 nested groups"),
+        (doubling, "'weights/a/a/.*' exceeds the limits of 1,000 arrays"),
         (soft_link, "'mean' is a link to somewhere else"),
         (external_link, "'mean' is a link to somewhere else"),
         (external_data, "'mean' has an unsupported compression or type, or is stored in another file"),
@@ -205,7 +205,7 @@ def datatype(prior):
         (one_name_for_all, "'genes' increases the unpacked size to 763 MB, and at most 256 MB are allowed"),
         (other_encoding, "'mean' is of kind 'awkward-array'"),
         (references, "'mean' has an unsupported compression"),
-        (many, "one of more than 1,000 arrays"),
+        (many, "exceeds the limits of 1,000 arrays"),
         (not_a_group, "no 'format' number"),
         (no_format, "no 'format' number"),
         (no_values, "'history/loss' is of kind 'None', not"),

@@ -165,9 +165,9 @@ def test_other_target_sums_are_rescaled(capsys):
 
 
 def test_target_sums_that_are_not_known():
-    with pytest.warns(dice.DiceWarning, match=r"times the sum that they have in the reference: .*target_sum=10000"):
+    with pytest.warns(dice.DiceWarning, match=r"times as much in the query as in the reference: .*target_sum=10000"):
         check(normalised(QUERY, 1e6)[:, GENES], WHOLE)
-    with pytest.warns(dice.DiceWarning, match="times the sum that they have in the reference"):
+    with pytest.warns(dice.DiceWarning, match="times as much in the query as in the reference"):
         check(normalised(QUERY, 1e6), PART)
     assert not alarm(normalised(QUERY, 9500), WHOLE)
 
@@ -342,11 +342,15 @@ def test_totals_are_compared_by_the_genes_at_hand():
     [
         ("log", "log", ""),
         ("none", "none", ""),
-        ("none", "log", r"normalised values without logarithm, but the reference natural.*: call sc.pp.log1p"),
+        ("none", "log", r"normalised values without logarithm, but the reference holds natural.*: call sc.pp.log1p"),
         ("twice", "log", r"logarithms of logarithms.*: call adata.X = np.expm1\(adata.X\) first"),
         ("log2", "log", r"logarithms to base 2.*: call adata.X = adata.X \* np.log\(2\) first"),
-        ("log", "none", r"holds natural logarithms, but the reference normalised.*: train again after sc.pp.log1p"),
-        ("none", "log2", r"but the reference logarithms to base 2: train again after sc.pp.log1p"),
+        (
+            "log",
+            "none",
+            r"holds natural logarithms, but the reference holds normalised.*: train again after sc.pp.log1p",
+        ),
+        ("none", "log2", r"but the reference holds logarithms to base 2: train again after sc.pp.log1p"),
     ],
 )
 def test_logarithms_where_totals_tell(mine, other, fix):

@@ -26,17 +26,19 @@ def powerless(n_cells, n_calibration, fdr, n_novel=0):
         warnings.simplefilter("always")
         nothing = CalledGroups(np.zeros(0), np.zeros(0), np.zeros(0), auc=0.5)
         warn_of_doubt(query, n_calibration, fdr, n_novel, nothing)
-    return [str(warning.message) for warning in caught if "can be called at fdr" in str(warning.message)]
+    return [str(warning.message) for warning in caught if "can be called novel at fdr" in str(warning.message)]
 
 
 def test_a_test_without_power_says_so():
     """With 100 calibration cells a tenth of 1,000 cells has to be novel at once."""
     assert not powerless(1000, 101, 0.1)
     (text,) = powerless(1000, 100, 0.1)
-    assert text.startswith("With 100 calibration cells, no cell of 1000 can be called at fdr=0.1 unless 100 are more")
+    assert text.startswith(
+        "With 100 calibration cells, none of 1000 cells can be called novel at fdr=0.1 unless 100 are more"
+    )
     assert not powerless(1000, 100, 0.1, n_novel=1)
     (text,) = powerless(120, 1, 0.1)
-    assert "no cell of 120 can be called at fdr=0.1: train the prior" in text
+    assert "none of 120 cells can be called novel at fdr=0.1: train the prior" in text
     # A cell alone can be called by itself.
     assert not powerless(1, 110, 0.1)
     assert not powerless(9, 110, 0.1)

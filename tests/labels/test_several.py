@@ -98,7 +98,7 @@ def test_annotate_takes_a_list():
     # Safe labels and labels by view are those of one reference.
     assert {"label_dice_safe", "label_dice_views"} <= {*alone.obs, *alone.obsm}
     assert not [name for name in (*query.obs, *query.obsm, *query.uns) if "safe" in name or "_views" in name]
-    with pytest.raises(dice.DiceError, match="no `report` with a list"):
+    with pytest.raises(dice.DiceError, match="for several, leave `report` out"):
         dice.tl.annotate(query, [])
     with pytest.raises(dice.DiceError, match="must be a dict of texts, got"):
         dice.tl.annotate(query, [(prior, "A")])

@@ -58,9 +58,13 @@ def test_groups_hold_every_cell_once(query):
 
 def test_numbers_are_no_groups_and_labels_no_numbers(query):
     query.obs["number"] = np.arange(45.0)
-    with pytest.raises(dice.DiceError, match=r"obs\['number'\] holds no labels: set truth_key to a column of labels"):
+    with pytest.raises(
+        dice.DiceError, match=r"obs\['number'\] must hold labels, got numbers: set truth_key to a column of labels"
+    ):
         read_groups(query, "number", argument="truth_key")
-    with pytest.raises(dice.DiceError, match=r"obs\['cell_type'\] holds labels: set key to a column of numbers"):
+    with pytest.raises(
+        dice.DiceError, match=r"obs\['cell_type'\] must hold numbers, got labels: set key to a column of numbers"
+    ):
         read_numbers(query, "cell_type", step=None)
     assert read_groups(query, "cell_type").labels
     assert read_numbers(query, "number", step=None).labels is None

@@ -199,8 +199,8 @@ def tiny_batch(cells: ad.AnnData) -> None:
         (None, {"min_cells": 5000}, InputError, "min_cells=5000 leaves .* 0 genes.*less strict"),
         (None, {"max_pct_mt": -1.0}, InputError, "`max_pct_mt` must be a number of at least 0, got -1.0"),
         (None, {"n_top_genes": 0}, InputError, "`n_top_genes` must be .*got 0"),
-        (small_batch, {"batch_key": "batch"}, InputError, "merge small batches, or batch_key=None"),
-        (tiny_batch, {"batch_key": "batch"}, InputError, "merge small batches, or batch_key=None"),
+        (small_batch, {"batch_key": "batch"}, InputError, "merge small batches, or pass batch_key=None"),
+        (tiny_batch, {"batch_key": "batch"}, InputError, "merge small batches, or pass batch_key=None"),
     ],
 )
 def test_failure_names_the_fix_and_writes_nothing(cells, spoil, options, error, text) -> None:

@@ -98,7 +98,7 @@ def test_errors_name_the_fix(pair, change, text) -> None:
 def test_no_variable_gene_in_common() -> None:
     values = np.random.default_rng(0).gamma(1, size=(60, 30))
     one, two = (ad.AnnData(values[:, order]) for order in (np.arange(30), np.arange(30)[::-1]))
-    with pytest.raises(InputError, match=r"No shared gene is among the .*: pass more"):
+    with pytest.raises(InputError, match=r"No shared gene is among the .*: raise n_top_genes"):
         shared_genes(one, two, n_top_genes=1)
     with pytest.raises(InputError, match=r"`n_top_genes` must be .*got 0"):
         shared_genes(one, two, n_top_genes=0)

@@ -46,7 +46,7 @@ def test_labels_of_a_single_cell_are_left_out():
     reference = ad.AnnData(np.zeros((6, 2), np.float32))
     reference.obs["t"] = pd.Categorical(["a", "a", "b", "b", "c", None])
     reference.uns["t_colors"] = np.array(["red", "green", "blue"])
-    with pytest.warns(UserWarning, match=r"^Labels of a single cell are left out \(1, for example \['c'\]\)"):
+    with pytest.warns(UserWarning, match=r"^Labels with only one cell are left out \(1, for example \['c'\]\)"):
         found = labels_of(reference, "t", np.zeros(6, dtype=int))
     assert found.names == ["a", "b"]
     np.testing.assert_array_equal(found.codes, [0, 0, 1, 1, -1, -1])
@@ -105,8 +105,8 @@ def test_labels_need_cells_to_learn_and_to_check_by():
 def test_one_label_and_single_cells_are_no_labels():
     roles = np.array([TRAIN, TRAIN, CALIBRATION, CALIBRATION], dtype=np.int8)
     with (
-        pytest.warns(dice.DiceWarning, match="single cell"),
-        pytest.raises(dice.DiceError, match="fewer than two labels of at least two cells"),
+        pytest.warns(dice.DiceWarning, match="only one cell"),
+        pytest.raises(dice.DiceError, match="must hold two labels or more, each with two cells or more"),
     ):
         labels_to_learn(reference_with(list("aaab"), roles), roles, Levels("t"))
 

@@ -160,7 +160,7 @@ def test_the_summary_is_said_and_kept(raw, tmp_path, capsys):
     before = reference.uns["dice"]["sha256"]
     dice.tl.annotate(again, reference, "cell_type", report=page)
     said = capsys.readouterr().err
-    assert "holds a prior of 150 genes, and the query has 100% of them: it is used" in said
+    assert "holds a prior of 150 genes, and the query has 100% of them: this prior is used" in said
     assert "look at" in said
     assert reference.uns["dice"]["sha256"] == before
     assert json.dumps(again.uns["dice_annotate"]["summary"]) in page.read_text()
@@ -339,7 +339,7 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
         ({"layer": "both", "check": False}, r"no layer 'both' in (adata|reference).layers"),
         ({"layer": "mine"}, r"no layer 'mine' in reference.layers"),
         ({"layer": "mine", "check": False}, r"no layer 'mine' in reference.layers"),
-        ({"layer": "once_more"}, "The query holds logarithms of logarithms, but the reference natural"),
+        ({"layer": "once_more"}, "The query holds logarithms of logarithms, but the reference holds natural"),
     ],
 )
 def test_mistakes_about_the_query_are_found_before_the_training(arguments, sentence, monkeypatch):

@@ -158,7 +158,7 @@ def test_batches_must_be_two_or_more(donors):
     cells = clustered[donors.obs["donor"] == "0"].copy()
     dice.tl.cluster(cells, batch_key="donor", level="fine")  # A cut needs no batches.
     assert cells.obs["dice_cluster"].nunique() == 4
-    with pytest.raises(InputError, match=r"holds one batch, so there is nothing to correct"):
+    with pytest.raises(InputError, match=r"must hold two or more batches: pass another batch_key"):
         dice.tl.cluster(cells, batch_key="donor")
 
 
@@ -166,7 +166,7 @@ def test_the_tree_of_other_cells_is_refused(donors):
     more = donors[:50].copy()
     more.obs_names = [f"{name}, again" for name in more.obs_names]
     twice = ad.concat([donors, more], uns_merge="first")
-    with pytest.raises(SlotError, match=r"tree of clusters is that of other cells: call .* without `level`"):
+    with pytest.raises(SlotError, match=r"tree of clusters belongs to other cells: call .* without `level`"):
         dice.tl.cluster(twice, level="fine")
     fewer = ad.concat([donors[donors.obsm["dice_cluster_leaves"][:, 0] == 0]], uns_merge="first")
     fewer.obsm["dice_cluster_leaves"][:5, 0] = 999
@@ -274,11 +274,11 @@ def test_samples_take_the_place_of_halves_where_there_are_no_counts():
 
 def test_cells_without_expression_have_no_cluster(query, reference):
     query.X = sparse.diags((np.arange(query.n_obs) != 3).astype(np.float32)).tocsr() @ query.X
-    with pytest.warns(UserWarning, match="express none"):
+    with pytest.warns(UserWarning, match="express no gene"):
         dice.tl.denoise(query, reference)
     dice.tl.cluster(query)
     # It was said of this object already; it is recorded all the same.
-    assert "express none" in query.uns["dice_cluster"]["warnings"][0]
+    assert "express no gene" in query.uns["dice_cluster"]["warnings"][0]
     assert query.obs["dice_cluster"].isna().to_numpy().nonzero()[0].tolist() == [3]
     assert np.isnan(query.obs["dice_cluster_confidence"].iloc[3])
 
@@ -351,7 +351,10 @@ def test_no_prior_is_trained_on_cells_that_are_too_few_to_cluster(query, monkeyp
 def test_nothing_is_written_where_clustering_fails(query):
     empty = sparse.csr_matrix((10, query.n_vars), dtype=np.float32)
     cells = ad.AnnData(sparse.vstack([query.X[:10], empty], format="csr"))
-    with pytest.warns(UserWarning, match="express none"), pytest.raises(InputError, match="10 cells with expression"):
+    with (
+        pytest.warns(UserWarning, match="express no gene"),
+        pytest.raises(InputError, match="10 cells with expression"),
+    ):
         dice.tl.cluster(cells)
     assert not cells.uns
     assert not cells.obsm

@@ -209,7 +209,7 @@ def test_a_cell_without_expression_gets_the_prior():
     query.X = query.X.toarray()
     query.X[5] = 0
     name = query.obs_names[5]
-    with pytest.warns(dice.DiceWarning, match=rf"1 cells express none .*\['{name}'\]"):
+    with pytest.warns(dice.DiceWarning, match=rf"1 cells express no gene .*\['{name}'\]"):
         dice.tl.denoise(query, reference)
     assert list(query.obs_names[query.obs["dice_empty"]]) == [name]
     scale = reference.uns["dice"]["latent_scale"]
@@ -290,7 +290,7 @@ def broken(query):
 @pytest.mark.parametrize(
     ("change", "arguments", "sentence"),
     [
-        (renamed, {}, "No gene is shared"),
+        (renamed, {}, "No genes are shared"),
         (broken, {}, r"1 cells hold NaN or infinite values, for example \['query_7'\]"),
         (lambda q: q, {"rho": -1}, "`rho` must be .*got -1"),
         (lambda q: q, {"layer": "nothing"}, "There is no layer 'nothing'"),

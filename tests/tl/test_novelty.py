@@ -183,7 +183,8 @@ def test_a_test_without_power_says_so(reference):
     few = reference[np.setdiff1d(np.arange(reference.n_obs), kept)].copy()
     query = simulate(300, 5)
     with pytest.warns(
-        dice.DiceWarning, match="With 30 calibration cells, no cell of 300 can be called at fdr=0.1 unless 97 are"
+        dice.DiceWarning,
+        match="With 30 calibration cells, none of 300 cells can be called novel at fdr=0.1 unless 97 are",
     ):
         dice.tl.novelty(query, few)
     assert query.uns["dice_novelty"]["params"]["fewest_novel"] == 97

@@ -75,7 +75,7 @@ def test_a_layer_is_made_once_and_in_a_copy_alone(pair):
     assert "X_dice" not in query.obsm
     # A layer of this name that holds something else belongs to the user.
     query.layers["dice_lognorm"] = copied.layers["dice_lognorm"] * 0.5
-    with pytest.raises(dice.DiceError, match="is not log-normalised counts"):
+    with pytest.raises(dice.DiceError, match="does not hold log-normalised counts"):
         dice.tl.denoise(query, reference)
     assert "X_dice" not in query.obsm
     # A call that fails leaves no layer behind.

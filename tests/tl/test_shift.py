@@ -120,7 +120,7 @@ def test_a_batch_without_sampled_cells_is_shifted_like_the_others():
     query.X = query.X.toarray()
     query.X[50:] = 0
     query.obs["run"] = np.where(np.arange(60) < 50, "full", "nothing")
-    with pytest.warns(dice.DiceWarning, match="10 cells express none"):
+    with pytest.warns(dice.DiceWarning, match="10 cells express no gene"):
         dice.tl.denoise(query, reference, shift=dice.Shift("mean", batch_key="run"))
     record = query.uns["X_dice"]["shift"]
     assert record["offset"].shape == (2, 1, 10)
@@ -249,5 +249,5 @@ def test_other_tables_are_not_taken_for_a_shift(query, reference, wrong):
 
 def test_batches_that_read_the_same_are_refused(query, reference):
     query.obs["batch"] = np.array([1, "1"], dtype=object)[np.arange(query.n_obs) % 2]
-    with pytest.raises(dice.DiceError, match="different values with equal text"):
+    with pytest.raises(dice.DiceError, match="different values with the same text"):
         dice.tl.denoise(query, reference, shift=dice.Shift(batch_key="batch"))

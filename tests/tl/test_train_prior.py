@@ -144,7 +144,7 @@ def test_other_presets_denoise_too(preset, query):
     assert np.isfinite(query.obsm["X_dice"]).all()
 
 
-@pytest.mark.filterwarnings("ignore:Labels of a single cell are left out")
+@pytest.mark.filterwarnings("ignore:Labels with only one cell are left out")
 @pytest.mark.parametrize("preset", ["default", "paper-small"])
 def test_labels_may_be_rare_or_missing(preset):
     adata = small(100)
@@ -353,7 +353,7 @@ def test_it_says_what_it_learns_from(capsys):
     dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=2))
     said = capsys.readouterr().err
     assert "Prior of 30 of 40 genes (marked in adata.var['highly_variable']) and 120 cells (96 to train" in said
-    assert "with 3 labels, rare are rare (7)." in said
+    assert "with 3 labels, with few cells of rare (7)." in said
     with dice.settings.using(verbosity=0):
         dice.tl.train_prior(reference, training=dice.Training(max_steps=2))
     assert not capsys.readouterr().err

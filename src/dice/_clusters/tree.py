@@ -196,13 +196,13 @@ class Cut:
             return "All cells are one cluster, which the tree does not divide."
         if len(self.shown) <= 1:
             return (
-                f"All cells are one cluster: {second} would place {self.agreement:.0%} of the cells of its two "
-                f"clearest parts alike, and clusters need {100 * self.level:.3g}%."
+                f"All cells are one cluster: if it is cut in two, {second} would place only "
+                f"{self.agreement:.0%} of the cells in the same part, and clusters need {100 * self.level:.3g}%."
             )
         closest = " and ".join(self.node_names[node] for node in self.tree.joined[self.closest])
         return (
-            f"{len(self.shown)} clusters: {second} would place at least {self.agreement:.0%} of the cells of any two "
-            f"of them alike ({100 * self.level:.3g}% needed); the closest are {closest}."
+            f"{len(self.shown)} clusters: for any two of them, {second} would place at least {self.agreement:.0%} of "
+            f"the cells in the same one again ({100 * self.level:.3g}% needed); the closest two are {closest}."
         )
 
     def record(self) -> dict[str, Any]:
@@ -226,6 +226,6 @@ def stored_cut(record: Mapping[str, Any], level: float | None = None, leaves: ND
     if leaves is not None:
         held = np.bincount(leaves[leaves >= 0], minlength=len(sizes))
         if len(held) > len(sizes) or (held > sizes).any():
-            raise SlotError("The stored tree of clusters is that of other cells: call dice.tl.cluster without `level`.")
+            raise SlotError("The stored tree of clusters belongs to other cells: call dice.tl.cluster without `level`.")
         filled = frozenset(leaves.tolist())
     return Cut(tree, float(choice["level"]) if level is None else level, bool(choice["measured"]), filled)

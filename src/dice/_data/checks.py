@@ -70,7 +70,7 @@ def several_batches(adata: AnnData, batch_key: str) -> NDArray[np.str_]:
     """Return the names of the batches of all cells, which must be two or more."""
     batches = read_batches(adata, batch_key)
     if len(batches.categories) < 2:
-        raise InputError(f"adata.obs[{batch_key!r}] holds one batch, so there is nothing to correct: pass another.")
+        raise InputError(f"adata.obs[{batch_key!r}] must hold two or more batches: pass another batch_key.")
     return np.asarray(batches, dtype=object).astype(str)
 
 
@@ -78,7 +78,7 @@ def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
     """Return the groups of the cells, with code -1 for cells without a group."""
     groups = _without_blanks(_read_names(adata, groupby, "adata"))
     if not len(groups.categories):
-        raise InputError(f"adata.obs[{groupby!r}] holds no group: pass a column with clusters or labels.")
+        raise InputError(f"adata.obs[{groupby!r}] has no groups: pass a column with clusters or labels.")
     return groups
 
 
@@ -111,7 +111,7 @@ def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
         raise InputError(f"{where} holds names that files cannot store, for example {said(odd[0])}: rename them.")
     if texts.has_duplicates:
         same = sorted(set(texts[texts.duplicated()]))[:5]
-        raise InputError(f"{where} holds different values with equal text, {same}: set it to {where}.astype(str).")
+        raise InputError(f"{where} holds different values with the same text, {same}: set it to {where}.astype(str).")
     return found
 
 
@@ -153,7 +153,7 @@ def check_counts(adata: AnnData, layer: str | None) -> None:
         raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
     if not holds_counts(matrix):
         others = [name for name in names(adata, "layers") if name != layer]
-        raise InputError(f"{matrix.where} does not hold raw counts: set `layer` to one of {others} that does.")
+        raise InputError(f"{matrix.where} does not hold raw counts: pass a `layer` that holds them, one of {others}.")
 
 
 def check_expression(sample: Chunk, *, who: str = "adata") -> None:

@@ -90,7 +90,7 @@ def read_numbers(adata: AnnData, key: str, *, step: str | None) -> Colors:
     """Return colours for a column of numbers. `step` is the call that writes the column."""
     numbers = read_colors(adata, key, argument="key", step=step)
     if numbers.labels is not None:
-        raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
+        raise InputError(f"adata.obs[{key!r}] must hold numbers, got labels: set key to a column of numbers.")
     return numbers
 
 
@@ -98,7 +98,7 @@ def read_groups(adata: AnnData, key: str, *, argument: str = "groupby") -> Color
     """Return colours for a column of labels. Errors name the `argument`."""
     groups = read_colors(adata, key, argument=argument)
     if groups.labels is None:
-        raise InputError(f"adata.obs[{key!r}] holds no labels: set {argument} to a column of labels.")
+        raise InputError(f"adata.obs[{key!r}] must hold labels, got numbers: set {argument} to a column of labels.")
     return groups
 
 

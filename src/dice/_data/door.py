@@ -105,7 +105,7 @@ class Walk:
         if not is_array and not isinstance(node, h5py.Group | zarr.Group):
             self._refuse(name, "is neither a group nor an array")
         if self.n_nodes + (0 if is_array else len(node)) > NODES[self.strict] or depth > DEPTH:
-            self._refuse(name, f"is one of more than {NODES[self.strict]:,} arrays, or nested more than {DEPTH} deep")
+            self._refuse(name, f"exceeds the limits of {NODES[self.strict]:,} arrays and {DEPTH} nested groups")
         if is_hdf5 := isinstance(node, h5py.Dataset | h5py.Group):
             self._add(name, self._measured(lengths.attribute_bytes, node, name))
         if is_array:
@@ -139,7 +139,7 @@ class Walk:
     def _refuse(self, name: str, problem: str) -> NoReturn:
         failure = self.failure
         raise failure(
-            f"{str(self.path)!r} is not read, because {name[:80]!r} {problem}: take the file from its source again."
+            f"{str(self.path)!r} is not read, because {name[:80]!r} {problem}: get the file from its source again."
         )
 
     def _measured(self, measure: Callable[[Any, Path], int], node: Any, name: str) -> int:

@@ -49,10 +49,10 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     if is_mudata(reference):
         found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
         if len(found) != 1:
-            raise InputError(f"One modality must have a prior, got {len(found)}: train it on gene expression.")
+            raise InputError(f"Exactly one modality must have a prior, got {len(found)}: train it on gene expression.")
         reference = found[0]
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
-        raise InputError("Features are learned from cells, and a prior alone has none: pass the reference itself.")
+        raise InputError("Features are learned from cells, but a prior has no cells: pass the reference instead.")
     if not isinstance(reference, AnnData):
         raise InputError(f"`reference` must be an AnnData or MuData object or a path, got {said(reference)}.")
     return reference
@@ -73,7 +73,7 @@ def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> 
     n_cells = (~np.isnan(values)).sum(0)
     few = table.columns[n_cells < FEWEST_MEASURED]
     if len(few):
-        raise InputError(f"Features must be measured in {FEWEST_MEASURED} cells: leave out {list(few[:5])}.")
+        raise InputError(f"Features must be measured in at least {FEWEST_MEASURED} cells: leave out {list(few[:5])}.")
     return Features(values, [str(name) for name in table.columns], title_of(key))
 
 
@@ -132,10 +132,10 @@ def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
     if not found.obs_names.is_unique:
         raise InputError(f"Cells of the modality {name!r} have names that repeat: call obs_names_make_unique on it.")
     if found.X is None:
-        raise InputError(f"The modality {name!r} has no X: put the features there.")
+        raise InputError(f"The modality {name!r} has no .X: put the features into it.")
     rows = found.obs_names.get_indexer(cells.obs_names)
     if (rows < 0).all():
-        raise InputError(f"No cell of the reference is in its modality {name!r}: give both the same obs_names.")
+        raise InputError(f"The modality {name!r} and the reference share no cells: give both the same obs_names.")
     values = dense(found.X)[rows]
     if values.dtype.kind in "biuf":  # other values are refused later, by their name
         values = np.where(rows[:, None] < 0, np.nan, values)

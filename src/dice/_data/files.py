@@ -62,7 +62,7 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
     try:
         import dask.array  # noqa: F401
     except ImportError as error:
-        raise InputError("Files are streamed by dask: install it with pip install 'scdice[dask]'.") from error
+        raise InputError("Reading files in chunks needs dask: install it with pip install 'scdice[dask]'.") from error
     with opened(path, CELLS, InputError) as group:
         _check_cells(group, Path(path), ("X", "raw", *LAZY))
         obs, var = read_elem(group["obs"]), read_elem(group["var"])

@@ -200,18 +200,18 @@ def _judge(match: GeneMatch, adata: AnnData, gene_key: str | None, min_overlap: 
     share = f"{match} ({match.fraction:.0%})"
     if not len(match.prior):
         raise InputError(
-            f"No gene is shared: the reference has names like {list(match.wanted[:3])}, {_where(gene_key)} has names "
-            f"like {list(match.names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
+            f"No genes are shared: the reference has names like {list(match.wanted[:3])}, but {_where(gene_key)} has "
+            f"names like {list(match.names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
         )
     if match.fraction < min_overlap:
         enough = np.floor(100 * match.fraction) / 100  # a threshold that this query passes
         raise InputError(
-            f"Only {share}; missing are for example {list(match.missing[:3])}: "
+            f"Only {share}; missing genes are, for example, {list(match.missing[:3])}: "
             f"{hint or 'train a prior on the shared genes with dice.tl.annotate(adata, reference)'}, or pass "
             f"check=dice.Checks(min_gene_overlap={enough:g}) to go on."
         )
     advice = f"; {hint}" if hint else ""
-    _log.warn(f"{share}: others are treated as unobserved, for example {list(match.missing[:3])}{advice}.")
+    _log.warn(f"{share}: all others are treated as unobserved, for example {list(match.missing[:3])}{advice}.")
 
 
 def _diagnose(match: GeneMatch, adata: AnnData) -> str:

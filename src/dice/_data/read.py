@@ -61,7 +61,7 @@ def named_table(values: Any, adata: AnnData, names: Any, key: str = "") -> pd.Da
     """Return values (n, F) of all cells as a table. Features are numbered unless there are F names."""
     values = np.asarray(values)
     if values.ndim != 2:
-        raise InputError(f"obsm[{key!r}] has the shape {values.shape}, and not (cells, features): pass another key.")
+        raise InputError(f"obsm[{key!r}] must have the shape (cells, features), got {values.shape}: pass another key.")
     if names is None or len(names) != values.shape[1]:
         names = [f"{key} {i}" for i in range(values.shape[1])]
     return pd.DataFrame(values, index=adata.obs_names, columns=[str(name) for name in names])

@@ -56,8 +56,8 @@ def prepared(
         mixed = find_technologies(result) if batch_key is None else None
         if mixed is not None:
             _log.warn(
-                f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, like a technology, so that "
-                f"variable genes may separate its values instead of cell types: pass batch_key={mixed[0]!r}."
+                f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, like a technology: variable "
+                f"genes may separate its values instead of cell types, so pass batch_key={mixed[0]!r}."
             )
         rank_genes(result, "seurat_v3", batch_key=batch_key, layer="counts", n_top_genes=n_top_genes)
     else:
@@ -133,7 +133,7 @@ def as_matrix(values: Any) -> Any:
 
 def rank_genes(adata: AnnData, flavor: str, *, batch_key: str | None = None, **options: Any) -> Any:
     """Call ``sc.pp.highly_variable_genes``. The flavor is always given: presets of scanpy 1.13 choose another."""
-    advice = "use more cells" if batch_key is None else "merge small batches, or batch_key=None"
+    advice = "use more cells" if batch_key is None else "merge small batches, or pass batch_key=None"
     if flavor == "seurat_v3":
         counts = adata.X if options.get("layer") is None else adata.layers[options["layer"]]
         batches = {} if batch_key is None else adata.obs.groupby(batch_key, observed=True).indices

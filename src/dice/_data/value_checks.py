@@ -147,13 +147,13 @@ def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floa
         factor = _excess(ours, theirs, match, means)
         if not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
             _log.warn(
-                f"The genes of the prior have {factor:.2g} times the sum that they have in the reference: call {both}."
+                f"The prior's genes sum to {factor:.2g} times as much in the query as in the reference: call {both}."
             )
     one, other = ours["sum_log"], theirs["sum_log"]
     if not (one and other) or abs(other / one - 1) < SUM_SPREAD:
         return 1.0
     _log.say(
-        f"Cells of {x} sum to {one:.5g}, those of the reference to {other:.5g}: they are rescaled as they are read."
+        f"Cells of {x} sum to {one:.5g}, but cells of the reference to {other:.5g}: {x} is rescaled when it is read."
     )
     return other / one
 
@@ -161,10 +161,10 @@ def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floa
 def _problem(ours: Statistics, theirs: Statistics) -> str:
     """Return how the query differs from the reference and how to fix it, as text for an error; empty if they agree."""
     if ours["counts"] and not theirs["counts"]:
-        return "The query holds raw counts, but the reference log-normalised expression: call {both} first"
+        return "The query holds raw counts, but the reference holds log-normalised expression: call {both} first"
     if ours["centred"] and theirs["minimum"] >= 0:
         return (
-            f"The query was scaled or centred (its values begin at {ours['minimum']:.3g}), but the reference was not: "
+            f"The query was scaled or centred (its minimum is {ours['minimum']:.3g}), but the reference was not: "
             "use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it was kept there"
         )
     if theirs["centred"] and ours["minimum"] >= 0:
@@ -174,7 +174,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
     # A missing, second or different logarithm shows in the totals of cells or, without common totals, in the maxima.
     mine, other = (next((n for n in TRANSFORMED if x[f"sum_{n}"]), "") for x in (ours, theirs))
     if mine and other:
-        difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference {TRANSFORMED[other][0]}"
+        difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference holds {TRANSFORMED[other][0]}"
         if other not in ("log", mine):
             return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
         return "" if mine == other else f"{difference}: call {TRANSFORMED[mine][2]} first"
@@ -183,7 +183,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
     if high > LOGGED >= expected:
         return f"The query does not hold logarithms {reach}: call {{both}} on its raw counts first"
     if mine != "log" and high < ROOM * np.log1p(expected) < expected:
-        return f"The query is logged once more than the reference {reach}: call {TRANSFORMED['twice'][2]} first"
+        return f"The query was logged once more than the reference {reach}: call {TRANSFORMED['twice'][2]} first"
     return ""
 
 

@@ -46,8 +46,8 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
         raise InputError(f"{matrix.where} holds raw counts that are not in memory: call {who}.to_memory() first.")
     key, whole = own_layer(adata, matrix), holds_counts(matrix)
     _log.say(
-        f"{matrix.where} holds {'raw counts' if whole else 'values that are not logged'}: they are log-normalised to "
-        f"{target_sum:,.5g} counts per cell in {who}.layers[{key!r}], and stay as they are."
+        f"{matrix.where} holds {'raw counts' if whole else 'values that are not logged'}: a copy that is "
+        f"log-normalised to {target_sum:,.5g} counts per cell is written to {who}.layers[{key!r}]."
     )
     import scanpy as sc
 
@@ -65,7 +65,7 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
     if key in names(adata, "layers"):
         layer = Matrix(adata, layer=key, who=counts.who)
         if factors_of(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
-            raise InputError(f"{layer.where} is not log-normalised counts and would be overwritten: rename it.")
+            raise InputError(f"{layer.where} does not hold log-normalised counts and would be overwritten: rename it.")
     return key
 
 
@@ -199,7 +199,7 @@ def panel_layer(
     matrix = Matrix(adata, layer=layer, who=who)
     sample = matrix.sample()
     if is_scaled(sample):
-        raise InputError(f"{matrix.where} must be counts or log-normalised expression, but its genes are scaled.")
+        raise InputError(f"{matrix.where} must be counts or log-normalised expression, got scaled genes.")
     few = sparse.csr_matrix(matrix.data[:, genes], dtype=np.float32)
     few.data = few.data if is_unlogged(sample) else np.expm1(few.data)
     totals = np.asarray(few.sum(1), dtype=np.float64).ravel()
@@ -223,7 +223,7 @@ def _sizes(adata: AnnData, size_key: str, totals: Floats) -> Floats:
     wrong = ~(np.isfinite(sizes) & (sizes > 0))
     if wrong.any():
         raise InputError(
-            f"adata.obs[{size_key!r}] must hold positive numbers, got others in {list(adata.obs_names[wrong][:3])}."
+            f"adata.obs[{size_key!r}] must hold positive numbers, got others for {list(adata.obs_names[wrong][:3])}."
         )
     seen = totals > 0
     return sizes * float(np.median(totals[seen]) / np.median(sizes[seen])) if seen.any() else sizes

@@ -118,13 +118,13 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: obj
     A `reference` must be another object.
     """
     if is_mudata(adata):
-        raise InputError(f"{who} has several modalities: pass one of them, out of {list(adata.mod)[:5]}.")
+        raise InputError(f"{who} has several modalities: pass one of {list(adata.mod)[:5]}.")
     if not isinstance(adata, AnnData):
         raise InputError(f"`{who}` must be an AnnData object, as ad.read_h5ad returns it, got {said(adata)}.")
     if adata is reference:
         raise InputError("adata and reference are the same object: pass the query first and the reference second.")
     if adata.isbacked and (copy or adata.is_view):
-        raise InputError(f"{who} is backed by a file: call .to_memory() before a copy or a view of it is changed.")
+        raise InputError(f"{who} is backed by a file, so copies and views are read-only: call .to_memory() first.")
 
 
 def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:

@@ -87,12 +87,12 @@ def labels_of(
     if (counts == 1).any():
         single = [str(name) for name in labels.categories[counts == 1]]
         _log.warn(
-            f"Labels of a single cell are left out ({len(single)}, for example {single[:5]}): merge them with others."
+            f"Labels with only one cell are left out ({len(single)}, for example {single[:5]}): merge them with others."
         )
         labels = labels.remove_categories(labels.categories[counts == 1])
     if len(labels.categories) < 2:
         raise InputError(
-            f"{who}.obs[{labels_key!r}] has fewer than two labels of at least two cells each: pass another labels_key."
+            f"{who}.obs[{labels_key!r}] must hold two labels or more, each with two cells or more: pass another one."
         )
     known = stored_colors(reference, labels_key) or {}
     colors = [known[name] for name in labels.categories] if set(labels.categories) <= set(known) else None

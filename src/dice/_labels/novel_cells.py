@@ -155,15 +155,15 @@ def warn_of_doubt(
     if called.shifted:
         compared = ", but groups are compared" if groupby else ". Pass groupby='auto' to compare groups"
         _log.warn(
-            f"No single cell is called novel, because the query differs from its reference as a whole{compared} with "
-            f"each other (from {FEWEST_GROUPS} groups of {LEAST_CELLS} cells)."
+            f"Single cells are not tested, because the query differs from its reference as a whole{compared} with "
+            f"each other (needs {FEWEST_GROUPS} groups of {LEAST_CELLS} cells)."
         )
     elif not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
         needed = f" unless {fewest} are more novel than all calibration cells" if fewest <= n_cells else ""
         _log.warn(
-            f"With {n_calibration} calibration cells, no cell of {n_cells} can be called at fdr={fdr:g}{needed}: "
-            "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
-            "cells (groupby=), or use the p-values in obs['dice_novelty_p']."
+            f"With {n_calibration} calibration cells, none of {n_cells} cells can be called novel at fdr={fdr:g}"
+            f"{needed}: train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test "
+            "groups of cells (groupby=), or use the p-values in obs['dice_novelty_p']."
         )
     if groupby not in (None, "auto") and not called.shifted and np.isnan(called.p).all():
         _log.warn(

@@ -63,7 +63,7 @@ def by_each(
     """
     check_writable(adata, copy=copy)
     if not reference or report is not None:
-        raise InputError("Pass one or more references, and no `report` with a list: call dice.pl.report afterwards.")
+        raise InputError("Pass one or more references; for several, leave `report` out and call dice.pl.report later.")
     sources = [Source.of(one, place, labels_key) for place, one in enumerate(reference, 1)]
 
     opinions: list[Opinion] = []

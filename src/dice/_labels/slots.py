@@ -167,7 +167,7 @@ def count_votes(
     n_cells, mean = vote(probabilities, codes, n_groups)
     label = mean.argmax(1)
     if groups is None and not votes_help(probabilities, codes, label):
-        _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
+        _log.info("Votes are left out, because they would change more labels than are expected to be wrong.")
         return None
     # A group in which all cells are empty has no label.
     names = np.where(n_cells > 0, np.array(model.names, dtype=object)[label], None)

@@ -44,7 +44,7 @@ def model_of(reference: object, prior: Any, levels: Levels, prior_key: str, foun
         LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
     model = read_or_learn(reference, prior, levels, prior_key, int(found.record["call"].get("random_state", 0)))
     if model.names != found.names:
-        raise InputError("The query has labels of another reference or tree: pass that one, or transfer labels again.")
+        raise InputError("The query's labels are from another reference or tree: pass that, or transfer labels again.")
     return model
 
 
@@ -136,7 +136,7 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
     labelled = labels_of(reference, levels.key, roles, who, values)
     names = [name for name in labelled.names if name not in inner]
     if len(names) < 2:
-        raise InputError(f"The tree of {levels.key!r} must have two or more labels at its ends, got {names}.")
+        raise InputError(f"The tree of {levels.key!r} must have at least two labels without children, got {names}.")
     found = (*levels.columns, levels.key) if levels.columns else ()
     tree = LabelTree.of(names, parents, found, known=[str(name) for name in values.categories])
     nodes = np.append(pd.Index(tree.names).get_indexer(labelled.names), -1)[labelled.nodes]
@@ -164,7 +164,7 @@ def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Cate
             )
         lone = sorted(set(table[fine].dropna()) - set(pairs[fine]))
         if lone:
-            raise InputError(f"No cell of {lone[:5]} has a label in {coarse!r}: fill it in for these cells.")
+            raise InputError(f"The labels {lone[:5]} have no parent in {coarse!r}: fill in this column.")
         parents |= dict(zip(pairs[fine], pairs[coarse], strict=True))
     return pd.Categorical(table.ffill(axis=1)[levels.key]), parents
 
@@ -184,7 +184,7 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
         raise InputError(f"{path!r} must be a .csv file with the columns child and parent: {error}") from error
     twice = table["child"][table["child"].duplicated()].unique().tolist()
     if twice:
-        raise InputError(f"{path!r} gives {twice[:5]} several parents each: keep one of them.")
+        raise InputError(f"{path!r} has several parents for {twice[:5]}: keep one parent for each.")
     return dict(zip(table["child"], table["parent"], strict=True))
 
 

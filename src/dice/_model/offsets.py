@@ -185,7 +185,7 @@ def find_offsets(
     if strategy == "clusters":
         if clusters is None:
             raise InputError(
-                "shift='clusters' needs a prior with soft clusters, and this reference was too small for them: pass "
+                "shift='clusters' needs a prior with soft clusters, but this reference was too small for them: pass "
                 "shift='offset'."
             )
         return Offsets(fit_cluster_offsets(clusters, y, batches, n_batches), batches, clusters)

@@ -192,7 +192,7 @@ def _weights(network: nn.Module) -> dict[str, NDArray]:
 def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) -> Denoiser:
     network = networks.NETWORKS.get(kind)
     if network is None:
-        raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {said(kind)}.")
+        raise PriorFormatError(f"The stored prior has a denoiser of the unknown kind {said(kind)}.")
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
     if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
@@ -205,5 +205,5 @@ def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) ->
     built.load_state_dict({name: torch.tensor(weights[name]) for name in shapes}, strict=False)
     built.requires_grad_(False).eval()
     if not built.is_sound():
-        raise PriorFormatError("The stored prior's weights do not make a denoiser: its values are not finite.")
+        raise PriorFormatError("The stored prior's weights do not make a denoiser: its outputs are not plausible.")
     return built

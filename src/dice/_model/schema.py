@@ -135,7 +135,7 @@ def _names(value: Any) -> np.ndarray:
 def _spectrum(value: Any, n_latent: int) -> np.ndarray:
     _array(value, "singular_values", (getattr(value, "size", 0),))
     sound = n_latent <= len(value) <= MAX_GENES and value[:n_latent].any()
-    _require(sound, "singular_values", "are not as many as its latents or more, or all zero")
+    _require(sound, "singular_values", "are all zero, or fewer than its latents")
     return value
 
 

@@ -130,7 +130,7 @@ class Query:
         latents = once(key, partial(self._projected, self.likelihood.latents), self.matrix, self.likelihood)
         n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
         if n:
-            _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
+            _log.warn(f"{n} cells express no gene of the prior and get its mean as embedding, for example {names}.")
         return latents
 
     def _projected(self, read: Callable[[Chunk, slice], Latents]) -> Latents:

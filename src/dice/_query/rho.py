@@ -55,7 +55,7 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     n, loss = len(losses), losses.mean(0)
     error = losses.std(0, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(values))
     best = float(values[np.argmin(loss)])
-    _log.info(f"rho {best:.3g} (PCA units) has the least loss by {criterion}.")
+    _log.info(f"rho {best:.3g} (PCA units) has the smallest loss by {criterion}.")
     return {"rho": best, "criterion": criterion, "grid": values, "loss": loss, "error": error, "n_cells": n}
 
 

@@ -115,13 +115,13 @@ def _introduction(matrix: Matrix, which: str, roles: NDArray[np.int8], labels: p
     train, stop, calibrate = ((roles == code).sum() for code in range(len(ROLES)))
     text = (
         f"Prior of {matrix.n_genes:,} of {len(matrix.gene_names):,} genes ({which}) and {matrix.n_cells:,} cells "
-        f"({train:,} to train, {stop:,} to stop and {calibrate:,} to calibrate on)"
+        f"({train:,} for training, {stop:,} for stopping, {calibrate:,} for calibration)"
     )
     if labels is None:
         return f"{text}, without labels."
     counts = labels.value_counts()
     rare = [f"{name} ({n})" for name, n in counts[(counts > 0) & (counts < RARE)].sort_values().items()]
-    return f"{text} with {(counts > 0).sum()} labels{', rare are ' if rare else ''}{', '.join(rare[:5])}."
+    return f"{text} with {(counts > 0).sum()} labels{', with few cells of ' if rare else ''}{', '.join(rare[:5])}."
 
 
 def reduce(
@@ -184,7 +184,7 @@ def choose_genes(
         if mixed is not None:
             _log.say(
                 f"reference.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, like a technology: variable "
-                "genes are ranked within each (reference_batch_key=None ranks them over all cells)."
+                "genes are ranked within its values (reference_batch_key=None ranks them over all cells)."
             )
     batches = None if batch_key is None else read_batches(reference, batch_key, "reference")
     genes = by_name(reference, shared)
@@ -212,7 +212,7 @@ def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options:
     if share < FEW:
         _log.say(f"{found} of them: a new prior is trained instead.")
         return None
-    _log.say(f"{found} of them: it is used (prior_key='new' would train another one).")
+    _log.say(f"{found} of them: this prior is used (prior_key='new' trains another one).")
     return prior
 
 

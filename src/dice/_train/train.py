@@ -85,14 +85,14 @@ def train_denoiser(
     overrides = {name: getattr(training, name) for name in OVERRIDES}
     trainer = make_trainer(preset, data, seed=seed, **more, **overrides)
     if trainer.denoiser.counted and (data.held_out is None or len(data.held_out) < MIN_HELD_OUT):
-        _log.info("Too few held-out cells to stop a training on: the denoiser is the linear filter.")
+        _log.info("Held-out cells are too few to stop a training, so the denoiser is the linear filter.")
         trainer.restore_best()
     else:
         path = training.checkpoint
         drive(trainer, None if path is None else Checkpoint(trainer, Path(path), fingerprint(trainer, seed)))
         _log.info(
-            f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
-            f"denoiser's at step {trainer.best_step}."
+            f"Training stopped after {trainer.step} steps. The best held-out loss, at step {trainer.best_step}, is "
+            f"{trainer.best_loss:.4f} times that of the linear denoiser."
         )
     columns = np.array(trainer.history).reshape(-1, 3).T
     return trainer.denoiser.cpu().requires_grad_(False), dict(zip(HISTORY, columns, strict=True))

@@ -69,7 +69,7 @@ def annotate(args: argparse.Namespace) -> Result:
     references = [read_reference(path) for path in args.reference]
     reference = references[0] if len(references) == 1 else references
     if args.trained is not None and not hasattr(reference, "obs"):
-        raise InputError("Without exactly one reference with cells there is nothing to write: leave --trained out.")
+        raise InputError("An output --trained needs a single reference with its cells: leave --trained out.")
     query = applied(args, reference)
     write(query, args.output)
     if args.trained is not None:

