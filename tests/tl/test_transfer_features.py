@@ -147,7 +147,7 @@ def test_modalities(trained, predicted, query):
     repeated.obs_names = [repeated.obs_names[0], *repeated.obs_names[:-1]]
     with pytest.raises(ValueError, match="Cells of the modality 'adt' have names that repeat"):
         dice.tl.transfer_features(query, SimpleNamespace(mod={"rna": trained, "adt": repeated}), "mod:adt")
-    with pytest.raises(ValueError, match="The modality 'adt' has no .X"):
+    with pytest.raises(ValueError, match=r"The modality 'adt' has no \.X"):
         dice.tl.transfer_features(query, SimpleNamespace(mod={"rna": trained, "adt": nothing}), "mod:adt")
     with pytest.raises(ValueError, match="adata and reference are the same object"):
         dice.tl.transfer_features(trained, both, "mod:adt")

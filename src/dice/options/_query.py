@@ -133,7 +133,9 @@ class Options:
             return "direct"
         if self.method == "auto":
             return "split" if gaussian else "gibbs"
-        raise InputError("method='direct' is exact only for one rho, all genes and equal Gaussian noise: pass 'auto'.")
+        raise InputError(
+            "method='direct' is exact only for one rho, all genes and equal Gaussian noise: pass method='auto'."
+        )
 
     @property
     def measurable(self) -> bool:
