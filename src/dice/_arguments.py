@@ -100,7 +100,7 @@ def new_key(name: str, value: Any, example: str) -> str:
 
 
 def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
-    """Return a key if it is one of the `keys`. For errors, `what` says what it names, and `where` the slot."""
+    """Return a key if it is one of the `keys`. An error calls it `what` and names the slot `where`."""
     if not isinstance(key, str) or key not in keys:
         raise SlotError(f"There is no {what} {said(key)} in {where}; available: {sorted(map(str, keys))[:20]}.")
     return key
@@ -123,7 +123,7 @@ def as_embedding(values: Any) -> Floats:
 
 
 def as_plain(value: Any) -> Any:
-    """Return arguments in a form that files can hold: objects as name and fields, functions as names, None left out."""
+    """Return arguments in a form that files can hold. Objects become name and fields, functions names; no None."""
     if is_dataclass(value) and not isinstance(value, type):
         named = {item.name: getattr(value, item.name) for item in fields(value)}
         return as_plain({"name": type(value).__name__, **named})
@@ -139,7 +139,7 @@ def as_plain(value: Any) -> Any:
 
 
 def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
-    """Return the arguments of a stored call; `classes` are the settings objects among them."""
+    """Return the arguments of a stored call. `classes` are the classes of settings objects that may occur."""
     restored: dict[str, Any] = {}
     for name, value in call.items():
         if isinstance(value, Mapping) and value.get("name") in classes:

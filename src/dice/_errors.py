@@ -10,7 +10,7 @@ class InputError(DiceError, ValueError):
 
 
 class SlotError(DiceError, KeyError):
-    """A slot of an AnnData object that a call needs is missing."""
+    """A call needs a slot that the AnnData object does not have."""
 
     # KeyError would print the message in quotes.
     def __str__(self) -> str:

@@ -23,10 +23,10 @@ TRIES = 100
 def check_target(
     path: str | os.PathLike[str], *, store: bool = False, argument: str = "", inputs: Iterable[object] = ()
 ) -> Path:
-    """Check before the work that a file, or a `store` in a folder, can be written.
+    """Check early that a file, or a `store` in a folder, can be written.
 
-    A few bytes are written and removed, because file permissions alone do not show whether writing works. None of the
-    `inputs` of a call, paths or objects that are backed by a file, may be the same file.
+    A few bytes are written and removed, because file permissions alone do not show whether writing works. The file must
+    not be one of the `inputs` of the call, which are paths or objects backed by a file.
     """
     target = followed(path)
     for source in inputs:
@@ -76,7 +76,7 @@ def _may_be_replaced(folder: Path) -> bool:
 
 
 def followed(path: object) -> Path:
-    """Return the path that links lead to, so that the file is replaced and not the link."""
+    """Follow links to the file itself, so that the file is replaced instead of the link."""
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
         raise InputError(f"A path must be a file name, for example 'report.html', got {path!a}.")
     return Path(os.path.realpath(path))
@@ -151,8 +151,8 @@ def _refusals(path: str | os.PathLike[str]) -> Iterator[None]:
 def replace_store(draft: Path, target: Path) -> None:
     """Put a whole store at `target`, in place of another one.
 
-    Folders cannot be exchanged at once. If several processes do this, one whole store is there in the end. If one is
-    interrupted, the old store goes back.
+    Folders cannot be exchanged in one step. If several processes write the same store, one of them wins as a whole. If
+    one is interrupted, the old store goes back.
     """
     for _ in range(TRIES):
         aside = _beside(target)

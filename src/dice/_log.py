@@ -86,7 +86,7 @@ worded = functools.partial(within, _wording)
 
 
 def warn(message: str) -> None:
-    """Warn the user, and point to the line that called dice. Every call that is under way records the message.
+    """Warn the user, and point to the line that called dice. All running calls record the message.
 
     A message is shown once per session, or once per call if the user's filters always show warnings. (Python's own
     filter "once" forgets when any package changes a filter.)
@@ -137,7 +137,7 @@ def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -
 
 
 def next_stage(bar: Any, share: int, name: str) -> None:
-    """Advance the bar by a share of the work, in units of the bar, and name the next stage."""
+    """Advance the bar by the finished share of the work, and name the next stage."""
     bar.update(share)
     bar.set_description(name)
 

@@ -120,7 +120,7 @@ def test_a_prior_alone_knows_the_groups_of_its_labels(known, labels_key, labelle
     groups, y, _ = known
     labels = SimpleNamespace(groups=lambda scale: known)
     prior = SimpleNamespace(labels=labels, params={"labels_key": "t"}, calibration={"y": y}, latent_scale=1.0)
-    query = SimpleNamespace(prior=prior, match=SimpleNamespace(complete=True))
+    query = SimpleNamespace(prior=prior, match=SimpleNamespace(missing=()))
     if isinstance(labelled, str):
         with pytest.raises(dice.DiceError, match=labelled):
             known_groups(None, query, labels_key, "dice")

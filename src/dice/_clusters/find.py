@@ -35,8 +35,8 @@ def find_clusters(
 ) -> tuple[Tree, NDArray[np.int16], tuple[sparse.csr_matrix, sparse.csr_matrix]]:  # fmt: skip
     """Return the tree of clusters, the leaves of the cells, and the connectivities and distances (n, n) of the cells.
 
-    The leaves (n, 1 + 2 s) are those of every cell and of its 2 s halves; -1 for cells without expression. The cells
-    may come from several `batches` (n,).
+    The leaves (n, 1 + 2 s) are the leaf of every cell, then the leaves of its 2 s halves; -1 for cells without
+    expression. The cells may come from several `batches` (n,).
     """
     n, some = len(query.latents), np.flatnonzero(~query.latents.empty)
     check_enough_cells(len(some), n_neighbors)
@@ -74,7 +74,7 @@ def _placed(codes: Codes, halves: Floats) -> Codes:
 
 
 def measured_again(query: Query, some: Codes, n_splits: int) -> Measured:
-    """Return the cells `some` with repeated measurements of them, for which their counts are split into halves.
+    """Return the cells `some` with repeated measurements. A measurement is a half of the counts of a cell.
 
     Without counts, posterior samples replace the halves. They show how certain the posterior is, but not whether
     another measurement would agree.
@@ -102,8 +102,8 @@ def _halved(
 ) -> tuple[Floats, sparse.csr_array, sparse.csr_array]:
     """Return denoised halves of cells, simulated cells (n, 2 n_splits + 2, k), and counts of the first two halves.
 
-    The simulated cells have the depths of the cells and one common `profile`, the share (d,) of every gene. They are
-    denoised first, and only projected second. `own` (n,) is a mask of the cells that the loadings were computed from.
+    The simulated cells have the depths of the cells and one common `profile`, the share (d,) of every gene. They come
+    twice: denoised, and then only projected. `own` (n,) is a mask of the cells that the loadings were computed from.
     """
     likelihood, cells, seeds = inference.likelihood, recover(chunk), inference.seeds[rows]
     found, parts = [], [part for pair in halves(cells, seeds, n_splits) for part in pair]

@@ -26,7 +26,7 @@ SMALLEST_TAIL = 1e-300
 
 @dataclass(frozen=True)
 class SideSums:
-    """Sums over the cells of every leaf, for each half of the counts: (h, leaves) or, by gene, (h, leaves, d)."""
+    """Sums over the cells of every leaf, for each of h halves of the counts: (h, leaves), or (h, leaves, d) by gene."""
 
     cells: Floats
     depth: Floats
@@ -42,7 +42,7 @@ class SideSums:
 def leaf_sums(
     leaves: NDArray[np.integer], n_leaves: int, seeds: NDArray[np.int64], chunk: Chunk, rows: slice
 ) -> SideSums:
-    """Return the sums of a chunk by leaf. The `leaves` (n, h) of one half group the cells, the other half is summed."""
+    """Return the sums of a chunk by leaf. One half of a cell's counts gives its leaf (n, h), the other is summed."""
     cells, leaves, sums = recover(chunk), leaves[rows], []
     pairs = halves(cells, seeds[rows], leaves.shape[1] // 2)
     for one, other in zip(leaves.T, (part for pair in pairs for part in reversed(pair)), strict=True):

@@ -48,7 +48,7 @@ def agreement(separation: Floats | float) -> Floats:
 
 
 def separation(agreed: Floats | float) -> Floats:
-    """Return the separation at which two measurements agree on this share of cells: the inverse of `agreement`."""
+    """Return the separation of two clusters at which two measurements agree on this share of cells."""
     error = (1 - np.sqrt(np.clip(2 * np.asarray(agreed, dtype=np.float64) - 1, 0, 1))) / 2
     return np.asarray(np.minimum(-2 * norm.ppf(np.clip(error, 1e-12, 0.5)), MOST_SEPARATE))
 
@@ -105,7 +105,7 @@ class Measured:
         return float(np.clip(found, 0, MOST_SEPARATE))
 
     def _separation(self, score: Floats, score_halves: Floats, member: Mask) -> float:
-        """Return the smaller one of two separations: of cells by scores (n,), and of halves by scores (n, s, 2).
+        """Return the smaller of two separations: one from scores (n,) of cells, one from scores (n, s, 2) of halves.
 
         The first tells clusters from a continuum. The second tells clusters from noise.
         """
@@ -134,7 +134,7 @@ def lower_bound(distance: float, n_first: int, n_second: int) -> float:
 
 
 def latent_scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
-    """Return scores (n, m) of m measurements (n, m, k) of cells by Fisher's discriminant, learned from other `folds`.
+    """Return scores (n, m) of m measurements (n, m, k) of each cell. Fisher's discriminant is learned on other `folds`.
 
     `member` (n,) is True for cells of the second cluster, which score above 0. Return None if there are too few cells.
     """

@@ -24,7 +24,7 @@ class Tree:
     """Tree of merges of `n_leaves` fine clusters.
 
     Merge i joins the two nodes ``joined[i]`` into node ``n_leaves + i``, as in scipy's linkage; `joined` is (m, 2).
-    `separation` (m,) ascends. It is infinite for clusters of too few cells to be tested that no edge connects.
+    `separation` (m,) ascends. It is infinite for clusters that no edge connects and that have too few cells for a test.
     """
 
     n_leaves: int
@@ -50,7 +50,7 @@ class Tree:
         return [leaf for child in self.joined[node - self.n_leaves] for leaf in self.leaves(int(child))]
 
     def members(self, nodes: list[int]) -> Codes:
-        """Return the position in `nodes` of every leaf (n_leaves,), -1 for leaves of other nodes."""
+        """Return the position in `nodes` (n_leaves,) of the node above every leaf; -1 if there is none."""
         codes = np.full(self.n_leaves, -1, dtype=np.intp)
         for position, node in enumerate(nodes):
             codes[self.leaves(node)] = position
@@ -75,7 +75,7 @@ class Tree:
 
 
 def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes], float]) -> Tree:
-    """Join fine clusters (n,) until one is left, at each step the pair with the smallest separation.
+    """Join fine clusters (n,) until one is left. Each step joins the pair with the smallest separation.
 
     ``apart(cells, cells)`` returns the separation of two clusters. Clusters that are connected by edges of the `graph`
     (n, n) are compared first. When all of these are joined, the others are compared, too: cells of one type may have no
@@ -215,9 +215,9 @@ class Cut:
 
 
 def stored_cut(record: Mapping[str, Any], level: float | None = None, leaves: NDArray[np.integer] | None = None) -> Cut:
-    """Return the cut of a tree that is stored in ``.uns``, or its cut at another `level`.
+    """Read a tree and its cut from ``.uns``, or cut the tree at another `level`.
 
-    `leaves` (n,) are those of the cells to cut, which may be a part of the cells of the tree.
+    `leaves` (n,) has the leaf of every cell to place. These may be some of the cells of the tree.
     """
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))

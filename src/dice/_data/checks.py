@@ -36,7 +36,7 @@ def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categ
 
 
 def _question_numbers(labels: pd.Categorical, where: str) -> None:
-    """Refuse fractions as labels, and warn of whole numbers, which may be clusters or another column."""
+    """Refuse fractions as labels. Warn about whole numbers, because they may be clusters or a wrong column."""
     numbers = labels.categories
     if not pd.api.types.is_numeric_dtype(numbers) or pd.api.types.is_bool_dtype(numbers):
         return
@@ -67,7 +67,7 @@ def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categ
 
 
 def several_batches(adata: AnnData, batch_key: str) -> NDArray[np.str_]:
-    """Return the names of the batches of all cells, which must be two or more."""
+    """Return the batch of every cell. There must be two or more batches."""
     batches = read_batches(adata, batch_key)
     if len(batches.categories) < 2:
         raise InputError(f"adata.obs[{batch_key!r}] must hold two or more batches: pass another batch_key.")
@@ -102,7 +102,7 @@ def read_roles(reference: AnnData, prior_key: str) -> Codes:
 
 
 def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
-    """Return a column as categories, after checking that files can store different values as different texts."""
+    """Return a column as categories. Files must be able to store its values as different texts."""
     where = f"{who}.obs[{known_key(key, adata.obs, 'column', f'{who}.obs')!r}]"
     found = pd.Categorical(adata.obs[key]).remove_unused_categories()
     texts = found.categories.astype(str)
@@ -138,7 +138,7 @@ def gene_mask(adata: AnnData, mask_var: str | Mask | None) -> tuple[Codes | None
 
 
 def holds_counts(matrix: Matrix) -> bool:
-    """Return whether a matrix holds raw counts. All values are read. If only a few are not counts, raise an error."""
+    """Return whether a matrix holds raw counts, from all values. If only a few are not counts, raise an error."""
     if not is_counts(matrix.sample()):
         return False
     matrix.rules.whole = True
@@ -173,7 +173,7 @@ def check_expression(sample: Chunk, *, who: str = "adata") -> None:
 
 
 def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> Floats | None:
-    """Return the factor (n,) from counts to expm1 of expression, NaN for empty cells; None if the two do not fit."""
+    """Return the factor (n,) from counts to expm1 of expression, NaN for empty cells; None if they do not fit."""
     if not expression.data.max(initial=0) <= LARGEST_LOG:
         return None
     sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))

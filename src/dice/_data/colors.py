@@ -103,7 +103,7 @@ def read_groups(adata: AnnData, key: str, *, argument: str = "groupby") -> Color
 
 
 def _by_label(names: list[str], stored: Any) -> dict[str, str]:
-    """Return the colour of every label: those that scanpy stores beside the data, or distinct ones."""
+    """Return the colour of every label, as scanpy has stored it beside the data, or else distinct colours."""
     from matplotlib.colors import to_hex
 
     enough = stored is not None and len(stored) >= len(names)
@@ -113,12 +113,12 @@ def _by_label(names: list[str], stored: Any) -> dict[str, str]:
 
 
 def distinct(n: int) -> list[str]:
-    """Return `n` colours: first colour-blind safe ones, then those farthest from all before, then repeats."""
+    """Return `n` colours: first colour-blind safe ones, then ones that differ most from these, then repeats."""
     return [ALL_COLORS[i % len(ALL_COLORS)] for i in range(n)]
 
 
 def are_colors(values: Iterable[str]) -> bool:
-    """Return whether all values are colours. Files may hold anything in their place."""
+    """Return whether all values are colours, because files may hold anything instead."""
     from matplotlib.colors import is_color_like
 
     return all(is_color_like(value) for value in values)

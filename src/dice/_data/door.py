@@ -45,7 +45,7 @@ LONGEST_DESCRIPTION = 2**24
 
 @contextmanager
 def opened(path: str | os.PathLike[str], what: str, failure: type[DiceError]) -> Iterator[Any]:
-    """Yield the root of an .h5ad file or a .zarr folder. Errors of other packages are raised as a `failure`."""
+    """Yield the root of an .h5ad file or a .zarr folder. Errors of other packages become errors of class `failure`."""
     file = Path(path)
     if not file.is_file() and not file.is_dir():
         raise InputError(f"There is no file {str(path)!r}: pass the path of {what}.")
@@ -86,7 +86,7 @@ def size_limit(path: Path) -> int:
 class Walk:
     """Walk through a file, add up the memory that reading it would take, and refuse unsafe entries.
 
-    Matrices in slots that stay `on_disk` (names at the root of the file) are not added up. With `strict`, for priors,
+    Matrices that stay `on_disk` (names of slots) need no memory and are not added up. With `strict`, for priors,
     fewer arrays and only small chunks are allowed.
     """
 
@@ -99,7 +99,7 @@ class Walk:
     n_bytes: int = field(default=0, init=False)
 
     def check(self, node: Any, name: str = "", depth: int = 0, holder: Any = None) -> None:
-        """Check a group or an array in its `holder`, and all below it."""
+        """Check a group or an array inside the group `holder`, and everything below it."""
         self.n_nodes += 1
         is_array = isinstance(node, h5py.Dataset | zarr.Array)
         if not is_array and not isinstance(node, h5py.Group | zarr.Group):
@@ -149,7 +149,7 @@ class Walk:
             self._refuse(name, "has an unsupported layout")
 
     def _plain_hdf5(self, data: h5py.Dataset, stays: bool) -> bool:
-        """Return whether a dataset is numbers or text inside the file, packed by the usual filters only.
+        """Return whether a dataset is numbers or text inside the file, packed only by common filters.
 
         Chunks are unpacked to check their size, unless the dataset `stays` on disk.
         """
@@ -211,7 +211,7 @@ def _declared(data: Any) -> int:
 
 
 def _plain_zarr(data: Any) -> bool:
-    """Return whether chunks, and the index of shards, use only the usual codecs."""
+    """Return whether chunks and the index of shards use only common codecs."""
     codecs = (*data.filters, *data.compressors, *([data.serializer] if data.serializer is not None else []))
     index = chain.from_iterable(getattr(codec, "index_codecs", ()) for codec in getattr(data.metadata, "codecs", ()))
     names = {type(codec).__name__ for codec in (*codecs, *index)}

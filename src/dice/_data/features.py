@@ -87,7 +87,7 @@ def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
 
 
 def title_of(key: str | Sequence[str]) -> str:
-    """Return the name of the results: ``"protein"`` for ``"mod:protein"``. Slashes become ``_`` for files."""
+    """Return the name for results: ``"protein"`` for ``"mod:protein"``. Slashes become ``_``, because files need it."""
     if not isinstance(key, str):
         return "features"
     return key.removeprefix(LAYER_PREFIX).removeprefix(MODALITY).replace("/", "_")
@@ -143,7 +143,7 @@ def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
 
 
 def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
-    """Return a key for predicted features. Only earlier predictions may be replaced under it."""
+    """Return a key for predicted features. It must be free or hold earlier predictions."""
     key = new_key("key_added", f"{title}_dice" if key_added is None else key_added, "protein_dice")
     entry = adata.uns.get(key)
     ours = isinstance(entry, Mapping) and "features" in entry

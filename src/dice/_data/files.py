@@ -77,7 +77,7 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
 
 
 def _lazy(element: Any, rows: int, length: int) -> Any:
-    """Return an element of this length as a dask array; tables and scalars in memory."""
+    """Read an element. Arrays of this length become dask arrays, tables and scalars are read into memory."""
     kind = element.attrs.get("encoding-type", "")
     if kind in ("csr_matrix", "csc_matrix"):
         shape = tuple(int(size) for size in element.attrs["shape"])
@@ -96,7 +96,7 @@ def _lazy(element: Any, rows: int, length: int) -> Any:
 
 
 def _check_shape(element: Any, fits: bool) -> None:
-    """Refuse a matrix that does not fit its file, before it is divided into chunks: these might be too many."""
+    """Refuse a matrix that does not fit its file before it is divided into chunks, which could be too many."""
     if not fits:
         raise InputError(f"The matrix {element.name!r} has a shape that does not fit its file: get the file again.")
 
@@ -111,6 +111,6 @@ def write_file(adata: AnnData, path: str | os.PathLike[str]) -> None:
 
 
 def _least_bytes(adata: AnnData) -> int:
-    """Return the bytes that the matrices in memory take in a file, as a lower bound of its size."""
+    """Return a lower bound of the size of a file: the bytes of the matrices in memory."""
     parts = [part for m in _matrices(adata) for part in ((m.data, m.indices) if sparse.issparse(m) else (m,))]
     return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))

@@ -72,7 +72,7 @@ def without_versions(names: pd.Index) -> pd.Index:
 
 
 def unified(names: pd.Index, species: Species | None, wanted: Species | None) -> tuple[pd.Index, list[str]]:
-    """Return symbols of the `wanted` species in capitals, and the kind of name that each was found by.
+    """Return symbols of the `wanted` species in capitals, and the kind of name that gave each symbol.
 
     A gene without a one-to-one ortholog in that species has no name.
     """

@@ -32,9 +32,9 @@ _NAMELESS = ("nan", "None", "<NA>")
 class GeneMatch:
     """Genes that a query and a prior share, in the order of the prior.
 
-    ``query`` and ``prior`` hold their positions in each; ``names`` are all genes of the query, ``wanted`` all genes of
-    the prior and ``missing`` those that the query lacks; ``ways`` counts the genes that were found by name, Ensembl id,
-    former symbol, case and ortholog.
+    ``query`` and ``prior`` hold the positions of the shared genes in the query and in the prior. ``names`` are all
+    genes of the query, ``wanted`` all genes of the prior, and ``missing`` the genes that only the prior has. ``ways``
+    counts the genes that were found by name, Ensembl id, former symbol, case and ortholog.
     """
 
     query: Codes
@@ -104,7 +104,7 @@ def _match(adata: AnnData, genes: Any, gene_key: str | None, species: str = "aut
 
 
 def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> Mask:
-    """Return a mask (n_vars,) of the genes of a reference that a query has too. Raise an error if there are none."""
+    """Return a mask (n_vars,) of the reference genes that the query has, too. Without any, raise an error."""
     check_storable(reference.var_names, "reference.var_names")
     match = _match(adata, reference.var_names, options.gene_key, options.check.species)
     if len(match.prior) < TOO_FEW * min(len(match.wanted), len(match.names)):
@@ -125,7 +125,7 @@ def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
 
 
 def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> Codes:
-    """Return positions of genes (a mask, positions, or all), sorted by name to not depend on the order of the file."""
+    """Return positions of genes (a mask, positions, or all), sorted by name, so that file order does not matter."""
     positions = np.arange(adata.n_vars) if genes is None else np.arange(adata.n_vars)[genes]
     return positions[np.argsort(adata.var_names.to_numpy(dtype=str)[positions], kind="stable")]
 
@@ -215,7 +215,7 @@ def _judge(match: GeneMatch, adata: AnnData, gene_key: str | None, min_overlap: 
 
 
 def _diagnose(match: GeneMatch, adata: AnnData) -> str:
-    """Return the likely reason for missing genes with its fix, or nothing."""
+    """Return the likely reason for missing genes and its fix, or empty text."""
     better = match.fraction + 0.1  # Much better, not just different.
     if _share(_as_text(adata.obs_names), match.wanted) > better:
         return "adata seems to be transposed, with genes as observations: pass adata.T"

@@ -72,7 +72,7 @@ def sample_graphs(
 
 
 def average_graph(graphs: Iterable[NeighborGraph]) -> NeighborGraph:
-    """Return mean connectivities of graphs of the same cells, and the mean distance of each edge where it occurs."""
+    """Return mean connectivities of graphs of the same cells, and the mean distance over the graphs with an edge."""
     found = list(graphs)
     weights = sum(connectivities for connectivities, _ in found) / len(found)
     lengths, edges = (sum(parts) for parts in zip(*((d, (d > 0).astype(np.float64)) for _, d in found), strict=True))
@@ -130,7 +130,7 @@ def _drawn(cells: ad.AnnData, random_state: int) -> Floats:
 
 
 class Map:
-    """UMAP (n, 2) of an embedding (n, k), with scanpy's defaults; the same for any order of the cells."""
+    """UMAP (n, 2) of an embedding (n, k), with scanpy's defaults. The order of the cells does not matter."""
 
     def __init__(self, values: Floats) -> None:
         self.values = values
@@ -156,7 +156,7 @@ class Map:
         return np.einsum("nj,njd->nd", weights, self.coordinates[near]).astype(np.float32)
 
     def check_same_space(self, n_latent: int, what: str) -> None:
-        """Refuse cells that were not projected on the loadings of the reference of this map."""
+        """Refuse cells that were not projected on the loadings of this map's reference."""
         if n_latent != self.n_latent:
             raise InputError(
                 f"{what} has {n_latent} dimensions, not {self.n_latent}: pass the reference it was denoised with."
@@ -204,7 +204,7 @@ def reference_map(reference: ad.AnnData, key: str, *, name: str = "reference") -
 
 
 def _fingerprints(values: Floats) -> NDArray[np.uint64]:
-    """Return a number per cell that depends on its embedding alone."""
+    """Return a number for each cell that depends only on its embedding."""
     odd = np.random.default_rng(0).integers(2**63, size=values.shape[1], dtype=np.uint64) * 2 + 1
     return np.asarray(values.view(np.uint32).astype(np.uint64) @ odd)
 

@@ -37,10 +37,10 @@ def on_block(gather: Callable[[Numbered], T], cut: Callable[[Any, slice], Number
 
 
 def run(data: Any, function: Callable[[Any, slice], T], *, desc: str, summed: bool = False) -> list[T]:
-    """Return ``function(block, rows)`` for every block of cells with all genes, in order, or the sum of all.
+    """Return ``function(block, rows)`` for every block of cells with all genes, in order, or the sum of all results.
 
-    The sum does not depend on the number of workers. Schedulers in this process show the progress of the blocks; a
-    cluster has a dashboard.
+    The sum does not depend on the number of workers. Progress is shown by schedulers in this process. A cluster has its
+    own dashboard.
     """
     import dask
     from dask.callbacks import Callback

@@ -128,7 +128,7 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
 
 
 def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
-    """Return the bytes that a chunk unpacks to. Deflated chunks do not state it: they are unpacked, up to `most`."""
+    """Return the unpacked size of a chunk in bytes. Deflated chunks do not state it, so up to `most` is unpacked."""
     stated = {
         "": len(packed),
         "blosc": int.from_bytes(packed[4:8], "little"),
@@ -144,7 +144,7 @@ def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
 
 
 def _lzf_bytes(packed: bytes, most: int) -> int:
-    """Return the bytes that a chunk of LZF unpacks to, counted up to `most`. The library itself sets no limit."""
+    """Return the unpacked size of an LZF chunk in bytes, counted up to `most`, because the library has no limit."""
     at = size = 0
     while at < len(packed) and size <= most:
         head, is_long = packed[at], packed[at] >= 7 << 5
@@ -154,7 +154,7 @@ def _lzf_bytes(packed: bytes, most: int) -> int:
 
 
 def _zstd_bytes(packed: bytes) -> int:
-    """Return the bytes that a frame of Zstandard unpacks to. Streams and several frames are refused."""
+    """Return the unpacked size of a Zstandard frame in bytes. Streams and several frames are refused."""
     flags = packed[4]
     alone, width = flags >> 5 & 1, (flags >> 5 & 1, 2, 4, 8)[flags >> 6]
     start = 6 - alone + (0, 1, 2, 4)[flags & 3]
@@ -168,7 +168,7 @@ def _zstd_bytes(packed: bytes) -> int:
 
 
 def zarr_bytes(data: Any, path: Path) -> int:
-    """Return the bytes of all texts in a zarr array. Chunks must not unpack to more than the shape of the array."""
+    """Return the bytes of all texts in a zarr array. A chunk must not unpack to more values than the array has."""
     names = [type(codec).__name__.removesuffix("Codec").lower() for codec in (*data.filters, *data.compressors)]
     packer, *more = [name for name in names if name in PACKERS] or [""]
     is_text, size, total = data.dtype.kind in "OT", math.prod(data.chunks), 0

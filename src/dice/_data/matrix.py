@@ -127,7 +127,7 @@ class Matrix:
         return total
 
     def _gathered(self, gather: Callable[[Numbered], T], desc: str, *, summed: bool = False) -> list[T]:
-        """Return the result of `gather` for all chunks, or for each dask block, or the sum over blocks if `summed`."""
+        """Return the results of `gather` for all chunks or for each dask block, or with `summed` their sum."""
         if not self.is_lazy:
             with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
                 return [gather(_shown(self.chunks(), bar))]
@@ -136,7 +136,7 @@ class Matrix:
             return lazy.run(self.data, function, desc=desc, summed=summed)
 
     def check_values(self) -> None:
-        """Raise an error if a value is refused, before other work begins."""
+        """Read all values before other work begins, to raise errors about refused ones."""
         values = self.data.data if sparse.issparse(self.data) else self.data
         # Usually one check of all stored values suffices. float64 may be finite and yet too large for float32.
         if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self.rules.hold(values):

@@ -30,7 +30,7 @@ def names(adata: AnnData, *slots: str) -> list[str]:
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> "pd.Series[Any]":
     """Return one value per cell: a column of ``obs``, a gene, or a column of a table in ``obsm`` ("protein_dice:CD4").
 
-    Errors name the call that writes the column (`step`) or, without it, the `argument` that the user passed.
+    Errors name the call that writes the column (`step`), or else the user's `argument`.
     """
     if key in adata.obs:
         return adata.obs[key]

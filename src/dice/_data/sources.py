@@ -1,7 +1,7 @@
 """Read blocks of cells as float32 from any kind of matrix.
 
-CSR matrices are sliced by rows. Of a matrix stored by columns, the chosen genes are converted to rows once, in memory.
-Lazy matrices are computed block by block.
+CSR matrices are sliced by rows. A matrix stored by columns is converted to rows once, in memory, for the chosen genes
+only. Lazy matrices are computed block by block.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +41,7 @@ class Rules:
     whole: bool = False
 
     def hold(self, values: Floats) -> bool:
-        """Return whether all values are finite and none is refused. A sum is finite only if its terms are."""
+        """Return whether all values are finite and allowed. A sum is finite only if all of its terms are."""
         outside = bool(values.size) and (values.max() > self.largest or values.min() < self.smallest)
         odd = not_whole(values).any() if self.whole else outside
         return not odd and bool(np.isfinite(np.sum(values, dtype=np.float64)))
@@ -73,7 +73,7 @@ def check_size(data: Any) -> None:
 
 
 def checked(matrix: Any) -> Any:
-    """Return a block unchanged after checking sparse indices: with wrong ones, scipy would access other memory."""
+    """Return a block after checking its sparse indices. With wrong indices, scipy would access other memory."""
     if not sparse.issparse(matrix):
         return matrix
     indptr, indices = matrix.indptr, matrix.indices

@@ -118,7 +118,7 @@ def _read_fields(group: Any) -> dict[str, Any]:
 
 
 def _of_kind(leaf: Any, name: str) -> Any:
-    """Return an entry if it is text or numbers. anndata could read other types, but a prior must not hold them."""
+    """Return an entry if it is text or numbers. A prior must not hold the other types that anndata can read."""
     allowed = _TEXTS if name in schema.TEXTS else _NUMBERS
     encoding = None if getattr(leaf, "shape", None) is None else leaf.attrs.get("encoding-type")
     if not isinstance(encoding, str) or encoding not in allowed:
@@ -161,7 +161,7 @@ def find_prior(source: Reference, *, key: str = "dice", query: AnnData | None = 
 
 
 def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
-    """Remember that a prior is the one in ``adata.uns[key]``, so that it need not be verified again.
+    """Remember the prior that was read from ``adata.uns[key]``, so that it is verified only once.
 
     Return the copy that is kept, because stored arrays can be edited in place.
     """

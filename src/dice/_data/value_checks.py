@@ -55,14 +55,14 @@ Statistics = Mapping[str, float]
 
 
 def is_counts(sample: Chunk, *, least: int = 0) -> bool:
-    """Return whether most cells hold only whole numbers from 0 on, and the sample at least `least` non-zero values."""
+    """Return whether most cells hold only whole numbers from 0, and the sample has at least `least` non-zero values."""
     values = stored_values(sample)
     filled, odd = (cells_with(sample, mask).sum() for mask in (values != 0, not_whole(values)))
     return bool(np.count_nonzero(values) >= least and odd <= FEW_WILD * filled)
 
 
 def is_raw(sample: Chunk) -> bool:
-    """Return whether a sample holds raw counts. Zeros, ones and twos alone do not show it: they may be expression."""
+    """Return whether a sample holds raw counts. Zeros, ones and twos alone may be expression, and are no proof."""
     values = stored_values(sample)
     return bool(values[~not_whole(values)].max(initial=0) >= 3) and is_counts(sample)
 
@@ -197,7 +197,7 @@ def _excess(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Float
 
 
 def _without_wild(sample: Chunk) -> Chunk:
-    """Return a sample without few outlier cells, and with 0 for few values that are too large for logarithms."""
+    """Return a sample without a few outlier cells, and with 0 for a few values that are too large for logarithms."""
     if is_counts(sample) or not sample.shape[0]:
         return sample
     bounds = (sample.min(1), sample.max(1))
@@ -215,7 +215,7 @@ def _without_wild(sample: Chunk) -> Chunk:
 
 
 def _is_wild(values: Floats, n: int) -> Mask:
-    """Return a mask of the values too large for logarithms, if these are few of n and far above all others."""
+    """Return a mask of values that are too large for logarithms, if they are a few of n and far above all others."""
     high = (values > LOGGED) & (values < np.inf)
     return high & (0 < high.sum() <= FEW_WILD * n and values[high].min() > WILD_GAP * values[~high].max())
 

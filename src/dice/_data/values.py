@@ -1,9 +1,9 @@
 """Make layers of log-normalised expression from raw counts, so that query and reference can be compared.
 
-The total of a cell over a panel of few genes is not that of its transcriptome: a gene's share of 300 genes cannot be
-compared with its share of 20,000. Cells of query and reference are therefore divided by their counts in the shared
-genes, and multiplied by the counts of a median query cell. With a factor of ten thousand instead, the first count would
-take up most of the range of the logarithm.
+The total of a cell over a panel of few genes is not the total over all genes: the share of a gene among 300 genes
+cannot be compared with its share among 20,000. Cells of query and reference are therefore divided by their counts in
+the shared genes, and multiplied by the counts of a median query cell. With a factor of ten thousand instead, the first
+count would take up most of the range of the logarithm.
 """
 
 import functools
@@ -102,7 +102,7 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tuple[str | None, LearnedPrior | None]:
-    """Return the layer for normalised values (None if values are used as they are) and the prior that they must match.
+    """Return the layer for normalised values (None to use the values unchanged), and the prior to match.
 
     `learns` is True for verbs that take no reference.
     """
@@ -154,7 +154,7 @@ def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
 
 
 def shares_panel(adata: AnnData, reference: AnnData, shared: Mask, options: Options) -> bool:
-    """Return whether the `shared` genes, a mask (n_vars,) of the reference, are few and should be treated as a panel.
+    """Return whether the `shared` genes, a mask (n_vars,) of the reference, are so few that they form a panel.
 
     Values in a layer that the user gives, values outside memory and scaled values are used as they are.
     """

@@ -113,7 +113,7 @@ def is_mudata(adata: object) -> bool:
 
 
 def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: object = None) -> None:
-    """Check before the work that results can be written. They cannot be to copies and views of objects on disk.
+    """Check early that results can be written. Copies and views of objects on disk cannot be changed.
 
     A `reference` must be another object.
     """
@@ -128,7 +128,7 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: obj
 
 
 def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:
-    """Return a key for a prior. Only another prior may be replaced under this key."""
+    """Return a key for a prior. It must be free or hold an earlier prior."""
     key = new_key(argument, key, "dice")
     if adata.uns.get(key) is not None and not holds_prior(adata, key):
         raise InputError(f"{who}.uns[{key!r}] was not written by dice and would be lost: pass another {argument}.")
@@ -153,7 +153,7 @@ def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | N
 
 
 def check_free(adata: AnnData, key: str, slots: tuple[str, ...], *, argument: str = "key_added") -> None:
-    """Raise an error if a key holds data that dice did not write: no "dice" in its name and no record in ``uns``."""
+    """Raise an error if dice did not write the data under a key: no "dice" in the name, no record in ``uns``."""
     if "dice" in key or _is_record(adata.uns.get(key)) or f"dice_{key}" in adata.uns:
         return
     for slot in slots:

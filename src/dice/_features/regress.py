@@ -80,7 +80,7 @@ def kernel(a: Floats, b: Floats) -> Floats:
 
 
 def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
-    """Yield pairs (cells, features) of features that were measured in the same cells, and these cells."""
+    """Yield the cells and the features of each group of features that were measured in the same cells."""
     patterns, which = np.unique(~np.isnan(values), axis=1, return_inverse=True)
     for i in np.flatnonzero(patterns.any(0)):
         yield np.flatnonzero(patterns[:, i]), np.flatnonzero(which.ravel() == i)
@@ -163,9 +163,8 @@ def blend_values(residuals: Floats) -> Floats:
     """Return weights (F, J) of J candidates for every feature that minimise the squared error of the weighted mean.
 
     Weights are not negative and sum to 1, so the error of the weighted mean is the weighted mean of the errors.
-
-    `residuals` (J, n, F) are the errors on held-out cells, NaN where a feature was not measured. The
-    pull towards equal weights counts as `BLEND_CELLS` cells.
+    `residuals` (J, n, F) are the errors on held-out cells, NaN where a feature was not measured. Equal weights count as
+    much as `BLEND_CELLS` cells.
     """
     n_candidates = len(residuals)
     known = np.nan_to_num(np.asarray(residuals, dtype=np.float64))
@@ -196,7 +195,7 @@ class Spread:
 
     @classmethod
     def fit(cls, errors: Floats, doubts: Floats) -> "Spread":
-        """Fit non-negative weights that predict the size of `errors` (n, F) from uncertainties `doubts` (B, n, F)."""
+        """Fit non-negative weights that predict absolute `errors` (n, F) from uncertainties `doubts` (B, n, F)."""
         known = ~np.isnan(errors)
         inputs = np.stack([np.ones_like(errors), *doubts]) * known
         size = np.abs(np.nan_to_num(errors))

@@ -93,7 +93,7 @@ class FeatureModel:
         """Learn features (n, F) of reference cells from the cells `fit`. NaN means that a feature was not measured.
 
         Errors on the test cells of `folds` determine the weights of candidates and the spread. The intervals are
-        calibrated on these errors and on those of the cells `calibration`. The latter alone may be too few.
+        calibrated on these errors and on the errors of the cells `calibration`, which alone may be too few.
         """
         centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
         # Features that vary less than the precision of float32 are treated as constant.

@@ -52,11 +52,11 @@ class Labelled:
 
     @property
     def n_coarse(self) -> int:
-        """Number of cells with only a coarse label."""
+        """Number of cells that have only a coarse label."""
         return int((self.nodes >= len(self.names)).sum())
 
     def cells(self, *roles: str, coarse: bool = False) -> Codes:
-        """Positions of the cells that have a label, or also of those with a `coarse` one, and any of these roles."""
+        """Positions of the cells with any of these roles and a label; with `coarse`, coarse labels count, too."""
         known = (self.nodes if coarse else self.codes) >= 0
         return np.flatnonzero(np.isin(self.roles, [ROLES.index(role) for role in roles]) & known)
 
@@ -81,7 +81,7 @@ def check_roles(reference: AnnData, labels_key: str, training: Training, seed: i
 def labels_of(
     reference: AnnData, labels_key: str, roles: Codes, who: str = "reference", labels: pd.Categorical | None = None
 ) -> Labelled:
-    """Return labels, colours and roles of reference cells. Labels of a single cell are left out; errors name `who`."""
+    """Return labels, colours and roles of reference cells. Labels with one cell are left out; errors name `who`."""
     labels = read_labels(reference, labels_key, who) if labels is None else labels
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     if (counts == 1).any():
@@ -111,7 +111,7 @@ class LabelCells:
 
     @classmethod
     def of(cls, query: Query) -> Self:
-        """Project and denoise all cells without removing a shift."""
+        """Project and denoise all cells, with the shift still in them."""
         plain = replace(query, options=replace(query.options, shift=False))
         cells = cls(plain, plain.latents.y, plain.posterior.mean)
         # If the prior has a model of the measured noise, classifiers were trained on latents denoised by this model.
@@ -148,7 +148,7 @@ class LabelCells:
 
     @cached_property
     def sampled(self) -> Codes:
-        """Positions of the cells to learn from: those with the smallest seeds, so that file order does not matter."""
+        """Positions of the cells with the smallest seeds, to learn from. File order does not matter."""
         return self.query.expressing[:LABEL_SAMPLE]
 
     @cached_property

@@ -78,7 +78,7 @@ def classify(
 
     With `positions` (n, 2), cells are averaged with their neighbours in the tissue.
 
-    If the query cannot be told from the reference, only the view of cells as measured is used. The weight of the other
+    If the query looks like the reference, only the view of cells as measured is used. The weight of the other
     views and of the self-taught regression grows with the strength of the shift.
     """
     averaged = isinstance(shift, Shift) and shift.strategy == "auto"
@@ -107,9 +107,8 @@ def classify(
 def shift_strength(auc: float, n_cells: int | None = None) -> float:
     """Return the strength of the shift, from 0 (calibration cells apply) to 1 (they do not).
 
-    Few cells cannot show that they are like the reference. With `n_cells`, the largest AUC that is compatible with the
-    measured one is used: the cautious choice, for sets. Without it, the measured AUC is used: the best guess, for
-    labels.
+    The AUC of few cells is uncertain. With `n_cells`, the largest AUC that is compatible with the measured one is used,
+    which is the cautious choice for sets. Without it, the measured AUC is used, which is the best guess for labels.
     """
     error = 0.0 if n_cells is None else np.sqrt(1 / (12 * max(n_cells, 1)))
     return float(np.clip((auc + POSSIBLE * error - LIKE) / (UNLIKE_AUC - LIKE), 0, 1))
@@ -142,7 +141,7 @@ def _fit(views: Views, averaged: bool) -> _Fitted:
 
 
 def _view_table(fitted: _Fitted, agreement: Floats, strength: float) -> dict[str, Any]:
-    """Return the weight of each view (before self-teaching) and its agreement with the final labels."""
+    """Return a table of views: the weight before self-teaching, and the agreement with the final labels."""
     names, weights = list(fitted.weights), np.array(list(fitted.weights.values()))
     weights = strength * weights / weights.sum()
     weights[0] += 1 - strength

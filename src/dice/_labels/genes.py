@@ -53,10 +53,9 @@ def find_reasons(
 ) -> tuple[Floats, Floats, Floats]:
     """Explain the labels of groups (n,) of cells by the d genes that query and prior share.
 
-    `classifiers` is a table in the record of the labels, with the weight of each classifier in their mixture.
-    `contrast` (G, C) holds the factors by which logits are added to the score of each group. Return weights (G, d) of
-    genes, standardised means (G, d) without the shift, and the score (G,) minus that of the mean reference cell, which
-    is at zero.
+    `classifiers` is a table in the record of the labels, with the weight of each classifier in their mixture. The score
+    of a group is a sum of logits with the factors `contrast` (G, C). Return weights (G, d) of genes, standardised means
+    (G, d) without the shift, and scores (G,) minus the score of the mean reference cell, which is at zero.
     """
     likelihood, scale, n_groups = cells.query.likelihood, cells.prior.latent_scale, len(contrast)
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]

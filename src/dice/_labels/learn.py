@@ -100,7 +100,7 @@ def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
 def _evidence(
     reference: AnnData, latents: Floats, components: Floats, rows: Codes, codes: Codes, labelled: Labelled, seed: int
 ) -> tuple[Floats, dict[str, Any]]:
-    """Return numbers of wrong and of expected wrong labels (2,) between reference batches, and entries for the card."""
+    """Return the wrong and the expected wrong labels (2,) between reference batches, and entries for the card."""
     columns = {name: batches[rows] for name, batches in batch_columns(reference).items() if name != labelled.key}
     if not columns:
         return np.zeros(2, np.float32), {}
@@ -186,7 +186,7 @@ def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) ->
 def batch_evidence(
     latents: Floats, components: Floats, labels: Codes, batches: Codes, n_labels: int, seed: int
 ) -> Floats:
-    """Return the numbers of wrong and of expected wrong labels (2,) if the largest batches are labelled by the others.
+    """Label the largest batches by all others. Return the numbers of wrong and of expected wrong labels (2,).
 
     Cells have scaled latents (n, k), leading components (n, r), a label (n,) and a batch (n,).
     """
@@ -209,7 +209,7 @@ def batch_evidence(
 def _by_views(inputs: tuple[Floats, Floats], labels: Codes, inside: Codes, outside: Codes, n_labels: int) -> Floats:
     """Return mean probabilities (n, C) of the cells `inside` a batch, learned from the cells `outside`.
 
-    Classifiers of latents and of components are averaged, and the latter also with the moments of components matched.
+    Three classifiers are averaged: of latents, of components, and of components with matched moments.
     """
     codes, measured = labels[outside], []
     for x, strength in zip(inputs, (LATENT_STRENGTH, GENE_STRENGTH), strict=True):

@@ -109,14 +109,14 @@ class LabelModel:
 
     @cached_property
     def tree(self) -> LabelTree:
-        """The tree of the labels: that of the reference or, without one, a tree learned from calibration cells."""
+        """The tree of the labels, from the reference or, if it has none, learned from calibration cells."""
         parents = self.card.get("hierarchy")
         if parents is None:
             return LabelTree.learn(self.names, self.confusion)
         return LabelTree.of(self.names, parents, self.card.get("levels", ()))
 
     def groups(self, latent_scale: float) -> tuple[Groups, Floats, Codes]:
-        """Return the labels as known groups, and the latents (m, k) and groups (m,) of calibration cells."""
+        """Return the labels as known groups, and latents (m, k) and group (m,) of every calibration cell."""
         used, place = np.flatnonzero(self.counts > 0), np.full(len(self.names), -1)
         place[used] = np.arange(len(used))
         classifier, means = self.classifiers["projection"], self.centres[used] @ self.whiten

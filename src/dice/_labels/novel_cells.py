@@ -88,7 +88,7 @@ def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
 def p_values(scores: Floats, calibration: Floats) -> Floats:
     """Return p-values in the shape of `scores`: the share of calibration scores (m,) that are at least as bad.
 
-    The score itself is counted among them, so that a p-value is never zero.
+    The score itself counts as one of them, so a p-value is never zero.
     """
     worse = len(calibration) - np.searchsorted(np.sort(calibration), scores, side="left")
     return np.asarray((worse + 1) / (len(calibration) + 1))
@@ -102,7 +102,7 @@ def discoveries(p: Floats, fdr: float) -> Mask:
 
 
 def fewest_discoveries(n: int, n_calibration: int, fdr: float) -> int:
-    """Return the smallest number of discoveries among n cells, all with the smallest possible p-value."""
+    """Return how many of n cells need the smallest possible p-value before any of them is a discovery."""
     return int(np.ceil(n / (fdr * (n_calibration + 1)) - 1e-9))
 
 
@@ -127,7 +127,7 @@ def call_groups(
 ) -> CalledGroups:
     """Call novel groups by comparison with calibration cells or, if the query is shifted, with each other.
 
-    The shift is measured on cells of groups that are not called, because many cells of a new type are not a shift.
+    The shift is measured without the cells of novel groups, because many cells of a new type are not a shift.
     """
     groups, calibration, labels = known
     found, excess, _ = novelty.compare_groups(groups, y, codes, calibration, labels)
@@ -149,7 +149,7 @@ def call_groups(
 def warn_of_doubt(
     query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups, groupby: str | None = None
 ) -> None:
-    """Warn if a shift prevents calls of single cells, or if the test of cells or of named groups has no power."""
+    """Warn if a shift prevents the test of single cells, or if a test of cells or of groups has no power."""
     n_cells = int((~query.latents.empty).sum())
     fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
     if called.shifted:

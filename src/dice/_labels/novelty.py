@@ -188,7 +188,7 @@ def displacement(
 def _allowance(parts: Displaced) -> tuple[float, float, float]:
     """Return mean, variance and degrees of freedom of the allowed displacement, from parts of known groups.
 
-    Mean and variance are those beyond chance, with a margin.
+    They exclude the displacement by chance, and include a margin.
     """
     weight = 1 / (parts.by_chance + LEAST_ALLOWED)
     weight /= weight.sum()
@@ -215,9 +215,9 @@ def split(points: Floats, codes: NDArray[np.integer], n_parts: NDArray[np.intege
 
 
 def farther_groups(groups: Groups, query: Floats, codes: NDArray[np.integer]) -> Mask:
-    """Return a mask (G,) of the groups of a shifted query that are much further from the reference than most.
+    """Return a mask (G,) of the groups of a shifted query that are much further from the reference than other groups.
 
-    A shift moves all groups. A group of cells (n, k), with groups `codes` (n,) or -1, is called if two conditions hold.
+    A shift moves all groups. Cells (n, k) have the groups `codes` (n,) or -1. A group is called if two conditions hold.
     It is far from its expected position. After removing the displacement that most groups share, it is also far from
     every known group, relative to the distance between that known group and its nearest neighbour.
     """

@@ -66,13 +66,13 @@ class Views:
     def matching(self, weights: Floats, composition: Floats) -> dict[str, LabelView]:
         """Return the views that match query and reference at one composition (C,).
 
-        `weights` (m,) are those of the sampled query cells. The method ``_name`` makes the view ``name``.
+        `weights` (m,) are weights of the sampled query cells. The method ``_name`` makes the view ``name``.
         """
         own = OwnScale.of(self.cells.sample, self.moments, composition, weights)
         return {name: getattr(self, f"_{name}")(own, weights, composition) for name in self.matched}
 
     def _centered(self, _: OwnScale, weights: Floats, composition: Floats) -> LabelView:
-        """Return the view of cells moved to the mean of the reference. `weights` (m,) are those of sampled cells."""
+        """Return the view of cells moved to the mean of the reference. `weights` (m,) weight the sampled cells."""
         expected, rows = composition @ self.model.centres, self.cells.sampled
         # Denoising preserves means, so noisy and clean latents of a label have the same mean.
         away, clean_away = (views.excess_of_mean(z[rows], expected, weights) for z in (self.cells.y, self.cells.clean))
@@ -110,7 +110,7 @@ class Views:
         return total
 
     def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:
-        """Return the view of all classifiers, on genes and on latents (n, k) without the shift `away`."""
+        """Return the view that averages all classifiers, for cells (n, k) without the shift `away`."""
         total, weight = self._by_latents(y, clean), self.weights.get("genes", 0.0)
         if not weight:
             return lambda _, rows: total[rows]
@@ -202,7 +202,7 @@ def certain_cells(probabilities: Floats) -> Mask:
 
 
 def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
-    """Restore labels that the views gave to several cells and that no cell has after self-teaching."""
+    """Restore labels that several cells had by the views, but no cell has after self-teaching."""
     before, n_labels = probabilities.argmax(1), taught.shape[1]
     given = np.bincount(before, minlength=n_labels) >= KEPT_CELLS
     # Restoring a label may remove the last cells of another label, hence the loop.
@@ -212,7 +212,7 @@ def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
 
 
 def with_tissue(probabilities: Floats, positions: Floats) -> tuple[Floats, float]:
-    """Return probabilities (n, C) averaged with those of the nearest cells in a tissue, and the weight of the latter.
+    """Average probabilities (n, C) with those of the nearest cells in a tissue. Return them and the neighbours' weight.
 
     The weight is Cohen's kappa of the labels of cells and of their neighbours: 0 if neighbours agree by chance alone.
     """

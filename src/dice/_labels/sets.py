@@ -130,8 +130,8 @@ def of_more_likely(probabilities: Floats) -> Floats:
 def adaptive_scores(probabilities: Floats, uniform: Floats) -> Floats:
     """Return the APS score (n, C) of how badly each label fits each cell; larger is worse.
 
-    It is the probability (n, C) of all more likely labels, plus a random share of the label's own: `uniform` random
-    numbers (n,) make the coverage exact.
+    It is the probability (n, C) of all more likely labels, plus a random share of the label's own probability. The
+    `uniform` random numbers (n,) make the coverage exact.
     """
     return of_more_likely(probabilities) + uniform[:, None] * probabilities
 
@@ -164,7 +164,7 @@ def set_threshold(probabilities: Floats, alpha: float) -> float:
 
 
 def joint_sets(p_values: Floats, probabilities: Floats, alpha: float, strength: float, threshold: float) -> Mask:
-    """Return sets (n, C) that change gradually from conformal sets to probability sets with the strength of the shift.
+    """Return sets (n, C): conformal sets without a shift, probability sets under a strong shift, mixtures between.
 
     A label is in the set if the weighted geometric mean of p-value / alpha and probability / threshold is at least 1.
     """
@@ -183,8 +183,8 @@ def with_most_likely(sets: Mask, probabilities: Floats) -> Mask:
 def confident_from(probabilities: Floats, codes: NDArray[np.integer], alpha: float) -> float:
     """Return the probability above which at most a share `alpha` of the best labels are wrong, or infinity.
 
-    Calibration cells have probabilities (m, C) and labels (m,). One wrong cell is added to them, so that an alpha of
-    0.1 needs at least nine cells.
+    Calibration cells have probabilities (m, C) and labels (m,). One wrong cell is added to them, so an alpha of 0.1
+    needs at least nine cells.
     """
     best = probabilities.max(1)
     order = np.argsort(-best, kind="stable")
@@ -206,8 +206,8 @@ def widened(sets: Mask, probabilities: Floats, least: float) -> tuple[Mask, Mask
 def error_ratio(evidence: Floats, least: float = ERROR_RATIO) -> float:
     """Return the number of wrong labels per expected wrong label under a shift, at least `least`.
 
-    `evidence` (2,) holds wrong and expected wrong labels between batches of the reference, which differ less from each
-    other than from a query of another technology. It therefore never lowers the ratio.
+    `evidence` (2,) holds wrong and expected wrong labels between batches of the reference. Batches differ less from
+    each other than from a query of another technology, so the evidence never lowers the ratio.
     """
     wrong, expected = map(float, evidence)
     return min(least * max((wrong + RATIO_ERRORS) / (expected + RATIO_ERRORS), 1.0), MOST_RATIO)

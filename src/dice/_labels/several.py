@@ -57,7 +57,7 @@ def by_each(
     verb: Callable[..., Any], adata: AnnData, reference: Sequence[Any], labels_key: LabelsKey | None, *,
     report: object, copy: bool, **given: Any,
 ) -> AnnData | None:  # fmt: skip
-    """Run a verb with every reference, the first one last, so that its embedding and clusters are kept.
+    """Run a verb with every reference. The first one comes last, so that its embedding and clusters are kept.
 
     A reference is given alone, or as a pair with new names of its labels.
     """
@@ -159,7 +159,7 @@ class Source:
         return [str(self.renamed.get(label, label)) for label in labels]
 
     def _label_cells(self) -> pd.Series:
-        """Return the number of reference cells with each label, or the number that the prior was learned from."""
+        """Return the number of cells with each label, in the reference or in the training of its prior."""
         if self.prior is None or self.prior.labels is None:
             return read.column(self.reference, self.levels.key).astype(str).value_counts()
         return pd.Series(self.prior.labels.counts, self.prior.labels.names)
@@ -201,7 +201,7 @@ def _tables(opinions: list[Opinion], part: str, names: list[str]) -> Floats:
 
 
 def _mixed(opinions: list[Opinion], names: list[str], unlike: Mask) -> tuple[Floats, Floats]:
-    """Return combined probabilities (n, C), and the part (R, n, C) of each reference in them.
+    """Return combined probabilities (n, C), and the weight (R, n, C) of each reference in them.
 
     The log-probability of a label is a weighted mean over R references. The weight of a reference for a label is
     sqrt(n) / error: n is its number of cells with the label (standard errors fall with sqrt(n)), and error its expected

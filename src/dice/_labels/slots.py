@@ -192,11 +192,12 @@ def vote(probabilities: Floats, groups: Codes, n_groups: int) -> tuple[Codes, Fl
 
 
 def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:
-    """Return whether votes of groups (n,) can help: groups agree better than by chance, and votes change few labels.
+    """Return whether votes of groups (n,) help: groups agree better than by chance, and votes change few labels.
 
-    Votes that change more labels than are expected to be wrong, by the probabilities (n, C), add more errors than they
-    correct. `voted` (G,) is the label of every group. Cells without a group (-1) are left out. Agreement is the share
-    of cells with the most frequent label of their group. Agreement by chance is that of permuted labels.
+    The probabilities (n, C) give the expected number of wrong labels. Votes that change more labels than that add more
+    errors than they correct. `voted` (G,) is the label of every group. Cells without a group (-1) are left out.
+    Agreement is the share of cells with the most frequent label of their group. For agreement by chance, labels are
+    permuted.
     """
     from sklearn.metrics.cluster import contingency_matrix
 

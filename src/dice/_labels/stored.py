@@ -30,7 +30,7 @@ FEWEST_GENES, FEW_GENES, TOLD_APART = 15, 30, 0.8
 
 
 def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
-    """Return the labels that `labels_key` names; None names those that the prior was trained with."""
+    """Return the labels that `labels_key` names. None means the labels of the prior's training."""
     levels = Levels.of(prior.params.get("labels_key") if labels_key is None else labels_key)
     if levels is None:
         raise InputError("The prior was trained without labels: pass `labels_key`, a column of reference.obs.")
@@ -189,7 +189,7 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
 
 
 def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
-    """Return the parent of every label and node, for labels that are ids or exact names of terms of an .obo file.
+    """Return the parent of every label and node, from an .obo file. Labels are ids or exact names of its terms.
 
     In a tree, a term has only one parent. Terms are therefore added from specific to general (few labels first, then
     many ancestors), and only if their labels are nested in those of earlier terms, contain them, or overlap with none.

@@ -1,9 +1,9 @@
 """A tree of labels, and for every cell the smallest node of it that can be trusted.
 
-A cell starts at its most likely label and moves towards the root until the probability of the node exceeds a
-threshold. Nodes along this path are nested, so that a larger threshold can only turn wrong nodes into right ones. The
-threshold for an error rate is therefore either a quantile over calibration cells with known labels (split conformal
-prediction, exact for exchangeable cells), or the value at which the probabilities themselves imply that rate.
+A cell starts at its most likely label and moves towards the root until the probability of the node exceeds a threshold.
+Nodes along this path are nested, so a larger threshold can only turn wrong nodes into right ones. There are two ways to
+find the threshold for an error rate. One is a quantile over calibration cells with known labels (split conformal
+prediction, exact for exchangeable cells). The other is the value at which the probabilities imply that rate.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class LabelTree:
 
     @cached_property
     def members(self) -> Mask:
-        """Mask (N, C) of the labels in every node."""
+        """Mask (N, C) of the labels below every node."""
         members = np.zeros((len(self.names), self.n_labels), dtype=bool)
         labels = np.arange(self.n_labels)
         members[self.paths[labels], labels[:, None]] = True
@@ -72,7 +72,7 @@ class LabelTree:
         return list(dict.fromkeys(self.paths[node].tolist()))
 
     def at_level(self, depth: int) -> Codes:
-        """Return the node (C,) of every label at this depth below the root, or the label itself if it is less deep."""
+        """Return the node (C,) above every label at this depth below the root; a label with a smaller depth stays."""
         labels = np.arange(self.n_labels)
         return np.asarray(self.paths[labels, np.maximum(self.depths[labels] - depth, 0)])
 
@@ -102,7 +102,7 @@ class LabelTree:
 
     @classmethod
     def learn(cls, labels: Sequence[str], confusion: Floats) -> Self:
-        """Join labels that are confused most, step by step (average linkage).
+        """Build a tree by joining the labels that are confused most, step by step (average linkage).
 
         `confusion` (C, C) is the mean probability of each label for cells of each other label.
         """
@@ -132,7 +132,7 @@ class LabelTree:
         return np.where(nodes == len(self.names) - 1, 1.0, found)
 
     def threshold(self, probabilities: Floats, known: Floats, codes: Codes, alpha: float, strength: float) -> float:
-        """Return the threshold for an error rate of alpha, from calibration cells or, under a shift, probabilities.
+        """Return the threshold for an error rate of alpha, by calibration cells or, under a shift, by probabilities.
 
         `known` (m, C) and `codes` (m,) are probabilities and labels of calibration cells. `strength` is the strength of
         the shift, from 0 (calibration cells apply) to 1 (they do not).
@@ -199,7 +199,7 @@ class LabelTree:
 
 
 def _first(values: Any, above: Mask) -> Any:
-    """Return the first value (n,) of every row (n, D) where `above` (n, D) is true, else the last value (the root)."""
+    """Return, for every row (n, D), the first value at which `above` is True, or else the last value (the root)."""
     above[:, -1] = True
     return np.take_along_axis(values, above.argmax(1)[:, None], axis=1)[:, 0]
 

@@ -150,10 +150,10 @@ def excess_of_mean(values: Floats, expected: Floats, weights: Floats | None = No
 
 
 def unexplained_share(mean: Floats, centres: Floats, composition: Floats, reference: Floats) -> float:
-    """Return the share of the squared distance between mean query and mean reference not explained by composition.
+    """Return the share of the squared distance of the query's mean from the reference's that composition leaves open.
 
-    `mean` are latents (k,) of the query, `centres` those (C, k) of the labels in the reference. `composition` and
-    `reference` are the shares (C,) of the labels in the query and in the reference.
+    `mean` (k,) is the mean of the query, and `centres` (C, k) are the means of the labels in the reference.
+    `composition` and `reference` are the shares (C,) of the labels in the query and in the reference.
     """
     expected = composition / composition.sum() @ centres
     rest, explained = np.square(mean - expected).sum(), np.square(expected - reference @ centres).sum()
@@ -172,7 +172,7 @@ def standardized_classifier(classifier: Logistic, own: OwnScale) -> Logistic:
 class Profiles:
     """Mean expression profile of every label. Cells are compared with the profiles by cosine.
 
-    A regression rarely predicts a label of few cells, and its slopes are those of the reference. A mean profile has
+    A regression rarely predicts a label of few cells, and its slopes fit the reference alone. A mean profile has
     no such bias: a label of twenty cells counts like one of a thousand. The cosine does not depend on the size of the
     differences between labels, which technologies change.
     """

@@ -171,7 +171,7 @@ FEWEST_IN_GROUP = 10
 
 
 def explained_by_batches(x: Chunk, batches: Codes, labels: Codes | None = None) -> float:
-    """Return the share of the variance of expression (n, d) within labels (n,) that batches (n,) explain.
+    """Return the share of the variance within labels (n,) that batches (n,) explain, for expression (n, d).
 
     This is the omega squared of a one-way analysis of variance, which is 0 on average by chance. Sums of squares run
     over all labels and genes. Cells without a label (-1) are left out. Batches that share no label explain nothing.

@@ -217,7 +217,7 @@ def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:
 
 
 def _totals(cells: CellCounts, target_sum: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the counts of every cell (n,) in missing genes (0 if its values are not counts), and in all genes."""
+    """Return the counts (n,) of every cell in missing genes (0 if values are not counts), and in all genes."""
     inside = cells.counts.sum(1, dtype=np.float64).astype(np.int64)
     factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
     total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)
@@ -227,7 +227,7 @@ def _totals(cells: CellCounts, target_sum: float) -> tuple[NDArray[np.int64], ND
 def _share(cells: CellCounts, taken: NDArray[np.int64], own: NDArray[np.int64], total: NDArray[np.int64]) -> CellCounts:
     """Return a part of every cell: the counts `taken`, one for every sparse entry, with factors to match.
 
-    `own` (n,) is the number of counts of the part and `total` (n,) that of the cell, both with missing genes.
+    `own` (n,) counts the part and `total` (n,) the cell, both with missing genes.
     """
     whole = cells.counts
     counts = sparse.csr_array((taken.astype(np.float32), whole.indices, whole.indptr), shape=whole.shape)

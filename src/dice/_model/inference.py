@@ -29,7 +29,7 @@ COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions of a call, made before cells are denoised; in PCA units.
+    """Decisions of a call, in PCA units. They are made before cells are denoised.
 
     ``method`` is ``"direct"`` (one evaluation of the denoiser), ``"split"`` (the fastest chain for anisotropic Gaussian
     noise) or ``"gibbs"`` (Algorithm 1 as printed, with `rhos` as its schedule).

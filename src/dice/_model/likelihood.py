@@ -192,7 +192,7 @@ class GaussianLikelihood:
         return latents.residual * self.degrees_of_freedom + np.square(latents.y).sum(1)
 
     def honest(self, latents: Latents, own: Mask) -> Floats:
-        """Return latents (n, k), with the reference's `own` cells corrected by :func:`without_self`.
+        """Return latents (n, k), after correcting the reference's `own` cells by :func:`without_self`.
 
         Their latents are then as if the loadings had been computed without them.
         """
@@ -205,7 +205,7 @@ class GaussianLikelihood:
     def honest_part(self, part: Latents, expression: Chunk, whole: Chunk, own: Mask) -> Latents:
         """Correct the latents of parts of cells, as :meth:`honest` does for whole cells.
 
-        `expression` (n, d) is that of the parts, and `whole` (n, d) that of the whole cells.
+        `expression` (n, d) belongs to the parts, and `whole` (n, d) to the whole cells.
         """
         if not self.complete or not own.any():
             return part

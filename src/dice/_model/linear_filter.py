@@ -1,4 +1,4 @@
-"""The linear filter that the training of the default network starts at: the Wiener filter at any depth and noise level.
+"""The linear filter at which the default network starts its training: the Wiener filter for any depth and noise level.
 
 The filter is fitted once, without Gaussian noise (s = 0), by a regression of one part of a cell's counts on another
 part. Its form at other noise levels is known: principal components are uncorrelated, so Gaussian noise of standard
@@ -69,7 +69,7 @@ class LinearFilter(nn.Module):
     def variance(self, s: Tensor, depth: Tensor) -> Tensor:
         """Return the posterior variance (n, k) at noise levels (n or 1, 1) and standardised log depths (n, 2).
 
-        It is that of a Gaussian prior under Gaussian noise. The variance of the noise of counts is inverse to depth.
+        The prior and the noise are taken as Gaussian. The variance of the noise of counts is inverse to depth.
         Its size is chosen so that the posterior variance at the mean depth is the measured one.
         """
         prior, posterior = self.prior_variance, self.posterior_variance

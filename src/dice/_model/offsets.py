@@ -5,8 +5,8 @@ noise with delta = V'a. The fit alternates between two steps: denoise y - delta,
 denoising. The noise level falls, so that the means of query and reference are matched first, then the cell types.
 
 The offset of a soft cluster is the difference of its means in query and reference. It is reduced by the difference that
-another composition of the cluster could cause, and limited to a multiple of the median offset: a technology changes all
-types, so a single type that is far away may be new. docs/shift.md explains the constants.
+another composition of the cluster could cause. It is also limited to a multiple of the median offset: a technology
+changes all types, so a single type that is far away may be new. docs/shift.md explains the constants.
 """
 
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Offsets:
-    """Offsets of query cells from their places in the reference, in PCA units."""
+    """Offsets that separate query cells from the reference, in PCA units."""
 
     #: Offsets (b, c, k) for every batch and soft cluster. With c = 1, all cells of a batch share one offset.
     offsets: NDArray[np.float32]
@@ -127,7 +127,7 @@ def fit_offset(prior: "LearnedPrior", y: Floats, batches: Codes, n_batches: int 
 
 
 def shrunken_means(values: Floats, batches: Codes, n_batches: int = 1) -> Floats:
-    """Return the mean (b, k) of every batch, shrunk the more the fewer cells it has."""
+    """Return the mean (b, k) of every batch. Means of few cells are shrunk more."""
     member = (np.arange(n_batches)[:, None] == batches).astype(np.float64)
     return _shrunken(member @ values, member.sum(1)[:, None], PSEUDO_CELLS)[1]
 

@@ -192,7 +192,7 @@ class HeldOut:
     """
 
     def __init__(self, rows: Tensor, levels: Tensor, linear: Tensor | None, denoiser: "Denoiser", seed: int) -> None:
-        """Draw the noise. `linear` holds the errors (levels,) to compare with; None takes those of `denoiser` now."""
+        """Draw the noise. Errors are relative to `linear` (levels,); None means the present errors of `denoiser`."""
         self.rows, self.levels = rows, levels
         generator = torch.Generator(rows.device).manual_seed(seed)
         shape = (len(levels), len(rows), denoiser.n_latent)

@@ -30,7 +30,8 @@ def as_shallow(
 
     Every cell gets the log depth of a random cell of the query, from `depths` in ascending order, or keeps its own if
     that is smaller. An empty array keeps all counts. With a `share`, every cell keeps this share of its counts instead.
-    `seeds` (n,) determine the result. `target_sum` is that of the normalisation and tells the counts of missing genes.
+    `seeds` (n,) determine the result. The counts of missing genes follow from `target_sum`, the target sum of the
+    normalisation.
     """
     if not len(depths) and share is None:
         return chunk

@@ -1,7 +1,7 @@
 """Choice of rho by a loss on held-out data.
 
-A criterion gives the loss (n, m) of n cells at the m values of a grid, in PCA units. Cells are denoised as by
-:func:`dice.tl.denoise`: with counts, the noise of a cell follows from its depth.
+A criterion gives the loss (n, m) of n cells at the m values of a grid, in PCA units. Cells are denoised like in
+:func:`dice.tl.denoise`. With counts, the noise of a cell follows from its depth.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ def by_counts(
     """Return the Poisson loss of one half of the counts, predicted from the other half.
 
     Binomial thinning splits Poisson counts into two independent halves. With `measured` noise, a half is denoised at
-    its own depth. Otherwise the residuals tell its noise. Cells without counts are left out.
+    its own depth. Otherwise its noise follows from the residuals. Cells without counts are left out.
     """
     counts, factors = cells.counts.toarray(), np.nan_to_num(cells.factor)
     full = counts.sum(1) > 0

@@ -52,7 +52,7 @@ def denoised_query(
 
 
 def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an earlier call from its record in ``.uns``, for any cells of the same query."""
+    """Return the arguments of an earlier call from its record in ``.uns``, in a form that fits a part of its cells."""
     likelihood, found = record["call"]["likelihood"], record["params"]
     if isinstance(likelihood, str) and likelihood != "auto":
         raise InputError(

@@ -133,9 +133,7 @@ class Options:
             return "direct"
         if self.method == "auto":
             return "split" if gaussian else "gibbs"
-        raise InputError(
-            "method='direct' is exact only for one rho, all genes and equal Gaussian noise: pass method='auto'."
-        )
+        raise InputError("method='direct' needs one rho, all genes and equal Gaussian noise: pass method='auto'.")
 
     @property
     def measurable(self) -> bool:

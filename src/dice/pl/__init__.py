@@ -1,4 +1,4 @@
-"""Plots of what the tools found. scanpy, umap and torch load with the first plot that needs them."""
+"""Plots of the results of the tools. scanpy, umap and torch load with the first plot that needs them."""
 
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison

@@ -74,7 +74,7 @@ class DepthDenoiser(Denoiser):
         self.spread = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, n_latent))
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw initial weights such that the correction of the filter is zero and the variance is the filter's."""
+        """Draw initial weights. At the start, the filter is not corrected, and the variance is the filter's."""
         super().initialize(generator)
         last = self.spread[-1]
         assert isinstance(last, nn.Linear)
@@ -124,7 +124,7 @@ class DepthDenoiser(Denoiser):
         return mean + variance.sqrt() * noise.normal(0, self.n_latent)
 
     def _depths(self, z: Tensor, log_depth: Tensor | None) -> Tensor | None:
-        """Return log depths (n, 2) of cells and of their predictions; the deepest of training without `log_depth`."""
+        """Return log depths (n, 2) of cells and of their predictions. Without `log_depth`, cells count as deep."""
         if not self.counted:
             return None
         own = self.filter.deepest.expand(len(z)) if log_depth is None else log_depth
@@ -132,7 +132,7 @@ class DepthDenoiser(Denoiser):
         return torch.stack([own, self.filter.typical.expand_as(own).clamp(least, most)], dim=1)
 
     def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the weighted squared error of the mean (see `LinearFilter.weight`) plus that of the variance."""
+        """Return the weighted squared error of the mean (see `LinearFilter.weight`) plus the error of the variance."""
         rows = Rows(batch, self.n_latent)
         s = self._levels(len(batch), generator, batch.device)
         z = rows.noisy + s * torch.randn(rows.noisy.shape, generator=generator, device=batch.device)
