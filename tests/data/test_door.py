@@ -302,7 +302,7 @@ def test_a_stream_leaves_matrices_on_disk_uncounted(tmp_path, suffix, monkeypatc
 
 def test_a_larger_prior_is_read_if_the_caller_says_so():
     path = stored_priors.path("plain")
-    with pytest.raises(dice.DiceError, match="at most 0 MB are allowed"):
+    with pytest.raises(dice.DiceError, match="the limit is 0 MB"):
         dice.Prior.load(path, max_bytes=1000)
     assert dice.Prior.load(path, max_bytes=10**6).n_latent == 3
 

@@ -134,7 +134,7 @@ class Walk:
         self.n_bytes += n_bytes
         if self.n_bytes > self.limit:
             size, limit = (f"{number / 2**20:,.0f} MB" for number in (self.n_bytes, self.limit))
-            self._refuse(name, f"increases the unpacked size to {size}, and at most {limit} are allowed")
+            self._refuse(name, f"increases the unpacked size to {size}, but the limit is {limit}")
 
     def _refuse(self, name: str, problem: str) -> NoReturn:
         failure = self.failure

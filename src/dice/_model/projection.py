@@ -116,7 +116,7 @@ class Projection:
 
     @cached_property
     def influence(self) -> Floats:
-        """How far a unit of a cell's residual turns the loadings of every latent (k,): 1 / (s_l^2 - b)."""
+        """Effect of one unit of a cell's residual on the loadings of every latent (k,): 1 / (s_l^2 - b)."""
         eigenvalues = np.square(self.singular_values[: self.n_latent], dtype=np.float64)
         return 1 / np.maximum(eigenvalues - self.bulk, CLOSEST * eigenvalues[0])
 

@@ -115,7 +115,7 @@ class Query:
 
     @cached_property
     def order(self) -> Codes:
-        """All cells in the order of their seeds. The first ones are a sample, the same for any order in the file."""
+        """All cells, ordered by their seeds. The first n cells are a random sample, whatever the order of the file."""
         return np.argsort(self.seeds, kind="stable")
 
     @property

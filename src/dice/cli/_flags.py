@@ -58,7 +58,7 @@ class Parameter:
 
     @property
     def fields(self) -> dict[str, Self]:
-        """Fields of the settings objects that get flags. The parameter's own flag may set the first one instead."""
+        """Fields of the settings objects that get flags. The flag of the parameter itself may set the first field."""
         found: dict[str, Self] = {}
         first = int(self.has_flag and len(self.settings) == 1)
         for cls in self.settings.values():

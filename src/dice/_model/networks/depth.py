@@ -124,7 +124,7 @@ class DepthDenoiser(Denoiser):
         return mean + variance.sqrt() * noise.normal(0, self.n_latent)
 
     def _depths(self, z: Tensor, log_depth: Tensor | None) -> Tensor | None:
-        """Return log depths (n, 2) of cells and of their predictions. Without `log_depth`, cells count as deep."""
+        """Return log depths (n, 2) of cells and of their predictions. No `log_depth` means the largest depth."""
         if not self.counted:
             return None
         own = self.filter.deepest.expand(len(z)) if log_depth is None else log_depth
