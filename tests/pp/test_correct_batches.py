@@ -151,7 +151,7 @@ def test_few_cells(cells) -> None:
     ("spoil", "options", "error", "text"),
     [
         (lambda a: a.obs.pop("batch"), {}, SlotError, "no column 'batch'"),
-        (lambda a: a.obs.__setitem__("batch", "x"), {}, InputError, "nothing to correct"),
+        (lambda a: a.obs.__setitem__("batch", "x"), {}, InputError, "must hold two or more batches"),
         (
             lambda a: a.obs.__setitem__("batch", [None] + ["a", "b"] * 99 + ["a"]),
             {},

@@ -352,7 +352,7 @@ def test_it_says_what_it_learns_from(capsys):
     reference.var["highly_variable"] = np.arange(40) < 30
     dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=2))
     said = capsys.readouterr().err
-    assert "Prior of 30 of 40 genes (marked in adata.var['highly_variable']) and 120 cells (96 to train" in said
+    assert "Prior of 30 of 40 genes (marked in adata.var['highly_variable']) and 120 cells (96 for training" in said
     assert "with 3 labels, with few cells of rare (7)." in said
     with dice.settings.using(verbosity=0):
         dice.tl.train_prior(reference, training=dice.Training(max_steps=2))

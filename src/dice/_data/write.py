@@ -124,7 +124,7 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: obj
     if adata is reference:
         raise InputError("adata and reference are the same object: pass the query first and the reference second.")
     if adata.isbacked and (copy or adata.is_view):
-        raise InputError(f"{who} is backed by a file, so copies and views are read-only: call .to_memory() first.")
+        raise InputError(f"{who} is on disk, so copies and views are read-only: call {who}.to_memory() first.")
 
 
 def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:
