@@ -122,9 +122,7 @@ def _of_kind(leaf: Any, name: str) -> Any:
     allowed = _TEXTS if name in schema.TEXTS else _NUMBERS
     encoding = None if getattr(leaf, "shape", None) is None else leaf.attrs.get("encoding-type")
     if not isinstance(encoding, str) or encoding not in allowed:
-        raise PriorFormatError(
-            f"The stored prior's {name!r} has kind {str(encoding)[:40]!r}, not one of {sorted(allowed)}."
-        )
+        raise PriorFormatError(f"The stored prior's {name!r} has kind {str(encoding)[:40]!r}, not {sorted(allowed)}.")
     return leaf
 
 
