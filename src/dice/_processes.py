@@ -11,7 +11,7 @@ from threading import Lock
 def openmp_threads_kept() -> Iterator[None]:
     """Restore the number of OpenMP threads after numba has run.
 
-    numba sets it for the whole process when it starts its threads. If a user allows fewer threads, by
+    numba sets this number for the whole process when it starts its threads. If a user allows fewer threads, by
     ``OMP_NUM_THREADS`` or ``torch.set_num_threads``, the next training would be many times slower.
     """
     import torch  # noqa: F401 - only numbers of libraries that are loaded can be restored

@@ -106,7 +106,7 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
         Lower-case letters, digits, ``_`` and ``-``. A prior of the same name is replaced.
     **described
         Description for other users: ``tissue``, ``species``, ``technology``, ``licence`` and ``source``, each a text.
-        A prior that was described before keeps what is not given.
+        Fields that are not given keep their earlier description, if there is one.
 
     Returns
     -------

@@ -202,7 +202,7 @@ class Cut:
         closest = " and ".join(self.node_names[node] for node in self.tree.joined[self.closest])
         return (
             f"{len(self.shown)} clusters: for any two of them, {second} would place at least {self.agreement:.0%} of "
-            f"the cells in the same one again ({100 * self.level:.3g}% needed); the closest two are {closest}."
+            f"the cells in the same cluster again ({100 * self.level:.3g}% needed); the closest two are {closest}."
         )
 
     def record(self) -> dict[str, Any]:

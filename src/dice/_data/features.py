@@ -49,7 +49,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     if is_mudata(reference):
         found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
         if len(found) != 1:
-            raise InputError(f"Exactly one modality must have a prior, got {len(found)}: train it on gene expression.")
+            raise InputError(f"Exactly one modality must have a prior, got {len(found)}: train one on gene expression.")
         reference = found[0]
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
         raise InputError("Features are learned from cells, but a prior has no cells: pass the reference instead.")

@@ -160,7 +160,7 @@ def _eigen_subspace(total: Total, standardizer: Standardizer, size: int, *, max_
 
 
 def elbow(singular_values: Floats) -> int:
-    """Return the number of latents at the elbow of the scree plot, its farthest point below the chord.
+    """Return the number of latents at the elbow of the scree plot: the point that is farthest below the chord.
 
     Only the leading `SPECTRUM` values are used.
     """

@@ -29,7 +29,7 @@ _AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calib
 
 @dataclass(frozen=True, eq=False)
 class LearnedPrior:
-    """All that a query needs of a reference: projection, denoiser, statistics and labels.
+    """Everything about a reference that a query needs: projection, denoiser, statistics and labels.
 
     Parameters
     ----------
@@ -124,8 +124,8 @@ class LearnedPrior:
     def clean(self, likelihood: GaussianLikelihood, latents: Latents, own: Mask) -> Floats:
         """Return the posterior mean (n, k) of the reference's cells in PCA units.
 
-        The loadings were computed from the `own` cells, and their latents are corrected for it. Cells that do not
-        consist of counts, and all cells of a prior without counts, keep their noisy latents.
+        The latents of the `own` cells are corrected, because the loadings were computed from them. Cells that do not
+        consist of counts keep their noisy latents, and so do all cells if the prior has no counts.
         """
         if not self.measured:
             return latents.y
@@ -139,7 +139,7 @@ class LearnedPrior:
         return np.where(np.isnan(log_depth), self.typical, log_depth).astype(np.float32)
 
     def denoiser_on(self, device: torch.device) -> Denoiser:
-        """Return the denoiser on `device`: itself if it is there, otherwise a copy."""
+        """Return the denoiser on `device`, as a copy if it is on another device."""
         here = next(iter(self.denoiser.state_dict().values())).device
         return self.denoiser if here == device else deepcopy(self.denoiser).to(device)
 

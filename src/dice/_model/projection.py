@@ -133,11 +133,11 @@ def without_self(y: Floats, own: Floats, product: Floats, energy: Floats, weight
     """Correct the latents of reference cells, or of parts of them, as if the loadings had been computed without them.
 
     PCA fits the noise of its own cells. To first order the loadings are v_l = v_l(-i) + r_i y_il(-i) / (s_l^2 - b),
-    where v_l(-i) are the loadings without cell i, y_i(-i) and r_i are the latents and the residual of the cell under
-    those loadings, s_l are the singular values and b is the bulk of the eigenvalues beneath. The projection of a cell,
-    or of a part of its counts, then contains the cell's noise a second time, and two parts of a cell seem to agree: on
-    4,000 cells of bmmc their covariance in latents 36 to 50 is 15.6 for cells of the reference and 1.7 for others. The
-    projection of a query has no such error. This correction makes the two comparable.
+    where v_l(-i) are the loadings without cell i. Under these loadings, the cell has the latents y_i(-i) and the
+    residual r_i. The singular values are s_l, and b is the bulk of the eigenvalues beneath. The projection of a cell,
+    or of a part of its counts, then contains the cell's noise a second time, and two parts of a cell seem to agree. On
+    4,000 cells of bmmc, the covariance of two parts in latents 36 to 50 is 15.6 for cells of the reference and 1.7 for
+    others. The projection of a query has no such error. This correction makes reference and query comparable.
 
     Parameters
     ----------

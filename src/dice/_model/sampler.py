@@ -75,7 +75,7 @@ def direct(
     """Compute the posterior of noisy latents y (n, k) at Gaussian noise levels s, () or (n,), without a chain.
 
     Pass `log_depth` (n,) for cells with the noise of counts. Without it, y has Gaussian noise only, and the variance is
-    that of the samples if there are at least two.
+    computed from the samples if there are at least two.
     """
     y, s = within_reach(y, s)
     draws = [denoiser.posterior_sample(y, s, noise.spawn(SAMPLES, draw), log_depth) for draw in range(n_samples)]
@@ -134,8 +134,8 @@ def sample_sde(denoiser: "Denoiser", z: Tensor, s: Tensor, noise: "CellNoise", *
 def probe_variance(denoiser: "Denoiser", y: Tensor, s: Tensor, noise: "CellNoise") -> Tensor:
     """Estimate the posterior variance (n,), averaged over latents: s^2 tr(dD/dy) / k by Hutchinson probes.
 
-    Products with dD/dy are central differences. Torch's forward-mode differentiation would take the same work, but its
-    global state cannot be shared by threads.
+    Products with dD/dy are central differences. Torch's forward-mode differentiation would cost the same, but threads
+    cannot share its global state.
     """
     level = as_column(s, y)
     step = DIFFERENCE * level

@@ -178,7 +178,7 @@ def _table(value: Any, name: str) -> dict[str, Any]:
 
 
 def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
-    """Return one of the tables of `PARTS`, if it is valid: latents or a number for every cell or soft cluster."""
+    """Return a table of `PARTS`, if it is valid: latents or a number for every cell or soft cluster."""
     columns, most = PARTS[name]
     whole = isinstance(value, Mapping) and set(value) == set(columns)
     (n, *_) = (*(getattr(value[next(iter(columns))], "shape", None) or ()), 0) if whole else (0,)

@@ -87,9 +87,9 @@ class StudentGeneStep:
 class LangevinStep:
     """Step for any differentiable log f: Langevin moves with a Metropolis test.
 
-    A proposal is an Ornstein-Uhlenbeck step, which leaves N(U, rho^2) invariant for every step size, tilted by the
-    gradient of log f. The Metropolis test removes the error of the tilt. The step size of a cell adapts during the
-    warm-up and is constant afterwards.
+    A proposal is an Ornstein-Uhlenbeck step, tilted by the gradient of log f. Without the tilt, it leaves N(U, rho^2)
+    invariant for every step size. The Metropolis test removes the error of the tilt. The step size of a cell adapts
+    during the warm-up and is constant afterwards.
     """
 
     x: Tensor
@@ -181,8 +181,8 @@ def likelihood_step(
 def draw_gamma(shape: float, rate: Tensor, noise: CellNoise, *, n_rounds: int = 8) -> Tensor:
     """Draw Gamma variables with one `shape` >= 1 and `rate` (n, m), by Marsaglia and Tsang's method.
 
-    The number of rounds is fixed, so that the result of a cell does not depend on other cells. After eight rounds fewer
-    than one in 10^10 variables have no accepted proposal; these keep their last one.
+    The number of rounds is fixed, so that the result of a cell does not depend on other cells. After eight rounds,
+    fewer than one in 10^10 variables have no accepted proposal. They keep their last proposal.
     """
     d = shape - 1 / 3
     c = (9 * d) ** -0.5

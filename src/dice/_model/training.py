@@ -1,7 +1,7 @@
 """Training of a denoiser, one step at a time, driven by the caller.
 
 The state of the trainer (weights, averaged weights, optimiser, random generator, best weights so far) can be saved as
-plain arrays. After it is loaded again, training continues as if it had not been interrupted, to the bit.
+plain arrays. After loading, training continues exactly as if it had not been interrupted.
 """
 
 import math
@@ -146,7 +146,7 @@ class Trainer:
         return arrays
 
     def load_state(self, arrays: dict[str, NDArray]) -> None:
-        """Load arrays that :meth:`state` of a trainer with the same denoiser and arguments returned."""
+        """Load arrays from :meth:`state` of a trainer with the same denoiser and arguments."""
         device = self.batches.data.device
         parts: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
         for path in (path for path in arrays if "/" in path):

@@ -140,7 +140,7 @@ def thinned_data(copies: Tensor, cells: Codes, roles: NDArray[np.int8], n_latent
 
 
 class Batches:
-    """Batches of training data (n, m), drawn with replacement. A batch that would be larger than the data is the data.
+    """Batches of training data (n, m), drawn with replacement. A batch is never larger than the data.
 
     Parameters
     ----------
@@ -203,8 +203,8 @@ class HeldOut:
     def of(cls, data: TrainingData, denoiser: "Denoiser", noise: float, seed: int) -> Self | None:
         """Return the held-out loss, or None without held-out cells.
 
-        With counts it is relative to the `denoiser` as it is now, the linear filter; without counts, to the Wiener
-        filter.
+        With counts, it is relative to the present `denoiser`, which is the linear filter. Without counts, it is
+        relative to the Wiener filter.
         """
         if data.held_out is None:
             return None

@@ -95,7 +95,7 @@ def _make_room(figure: Figure) -> None:
 
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
-    """Decorate a function that returns a figure and its axes: save, show or return them as scanpy's plots do.
+    """Decorate a function that returns a figure and its axes. They are saved, shown or returned as by scanpy.
 
     A figure that is neither saved nor shown stays open for ``plt.savefig``.
     """

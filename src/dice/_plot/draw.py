@@ -180,8 +180,8 @@ def place_boxes(centres: Floats, half: Floats, points: Floats) -> Floats:
     """Return places (n, 2) for the centres of boxes in the unit square, near their wanted `centres` (n, 2).
 
     `half` (n, 2) holds half of the width and height of every box. Boxes are placed one after the other, each at the
-    place of least cost. The cost is the distance, plus costs for covered `points` (m, 2) and, most of all, for boxes
-    that overlap.
+    place with the smallest cost. The cost is the distance, plus costs for covered `points` (m, 2) and, most of all, for
+    boxes that overlap.
     """
     lattice = np.linspace(0, 1, PLACES)
     places = np.stack(np.meshgrid(lattice, lattice), axis=-1).reshape(-1, 2)

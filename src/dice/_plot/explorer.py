@@ -193,7 +193,7 @@ def _pixels(where: Floats) -> str:
 
 
 def _column(column: Colors) -> dict[str, Any]:
-    """Return a column for the page: numbers, or codes of labels. The number of labels is the code of a missing one."""
+    """Return a column for the page: numbers, or codes of labels. Missing labels have the code after the last label."""
     name, given, labels = column.name, np.asarray(column.values), column.labels
     if labels is None:
         numbers = given.astype(np.float32)

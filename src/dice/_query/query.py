@@ -83,7 +83,7 @@ def opened(
 
 @dataclass(frozen=True)
 class Query:
-    """The inputs of a call on a query, and all that is computed from them."""
+    """The inputs of a call on a query, and the results that are computed from them."""
 
     prior: Prior
     options: Options
@@ -125,7 +125,7 @@ class Query:
 
     @cached_property
     def latents(self) -> Latents:
-        """Noisy latents of all cells, with the residuals that tell the noise, from one reading."""
+        """Noisy latents of all cells and their residuals, which measure the noise, from one reading."""
         key = ("latents", id(self.matrix), id(self.likelihood))
         latents = once(key, partial(self._projected, self.likelihood.latents), self.matrix, self.likelihood)
         n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])

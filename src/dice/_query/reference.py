@@ -81,7 +81,7 @@ class ReferenceQuery(Query):
 
 
 def own_genes(reference: AnnData, query: Query) -> Codes:
-    """Return the positions in a reference of those genes of its prior that the query has."""
+    """Return the positions in the reference of the genes that its prior and the query have."""
     names = query.prior.genes[query.match.prior].astype(str)
     positions = reference.var_names.astype(str).get_indexer(names)
     if (positions < 0).any():

@@ -66,7 +66,7 @@ SMALLEST_MEAN = 0.05
 def by_genes(
     prior: LearnedPrior, chunk: Chunk, genes: Codes, grid: Floats, noise: float, rng: np.random.Generator
 ) -> Floats:
-    """Return the squared error of standardised genes, each half predicted from the other half, under Gaussian noise.
+    """Return the squared error of standardised genes under Gaussian noise. Each half is predicted from the other half.
 
     The noise of half of the genes differs little between directions, so its mean is used for all directions.
     """

@@ -35,7 +35,7 @@ def posterior_samples(
 def denoised_query(
     adata: AnnData, reference: Reference | None, key: str, prior_key: str = "dice", **wanted: Any
 ) -> Query | None:
-    """Return the query with the arguments that made the embedding `key`, and the options `wanted` on top.
+    """Return the query with the arguments that made the embedding `key`. The options `wanted` replace some of them.
 
     Return None if no such embedding is stored.
     """
@@ -69,7 +69,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, Any], prior_key: str) -> Prior:
-    """Return the prior that made the embedding: the one of `reference`, one in memory, or the one in `adata`."""
+    """Return the prior that made the embedding, from `reference`, from memory, or from `adata`."""
     made_by = str(record["params"].get("prior", ""))
     prior = known_prior(made_by) if reference is None else find_prior(reference, key=prior_key)
     if prior is None and PriorKeys(prior_key).uns in read.names(adata, "uns"):

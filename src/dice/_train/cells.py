@@ -197,7 +197,7 @@ def choose_genes(
 def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options: Options) -> Prior | None:
     """Return the stored prior of a reference if the query has its genes, or None if a new one must be trained.
 
-    A reference that is a prior without cells, or a file of one, is always used.
+    If the reference is a prior without cells, or its file, this prior is always used.
     """
     keys, n_cells = PriorKeys(prior_key), 0
     if isinstance(reference, AnnData):

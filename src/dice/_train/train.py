@@ -118,7 +118,7 @@ def drive(trainer: Trainer, checkpoint: "Checkpoint | None") -> None:
 
 
 def fingerprint(trainer: Trainer, seed: int) -> str:
-    """Return the SHA-256 of all that a training depends on: data, network, settings and seed."""
+    """Return the SHA-256 of everything that determines a training: data, network, settings and seed."""
     batches, held_out, network = trainer.batches, trainer.held_out, trainer.denoiser
     settings = CHECKPOINT_FORMAT, network.kind, network.config, trainer.config, batches.mixup, seed
     digest = hashlib.sha256(repr((*settings, batches.data.device.type)).encode())

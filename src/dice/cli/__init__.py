@@ -129,7 +129,7 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
 
 
 def _check_paths(args: argparse.Namespace) -> None:
-    """Check before the work that outputs can be written, are different files, and are not inputs."""
+    """Check early that outputs can be written, are different files, and are not inputs."""
     inputs = [] if args.overwrite_input else [dice.priors.file_of(path) for _, path in _given(args, INPUTS)]
     outputs = [(flag, Path(path)) for flag, path in _given(args, OUTPUTS)]
     for (flag, path), (other, second) in combinations(outputs, 2):
@@ -143,7 +143,7 @@ def _check_paths(args: argparse.Namespace) -> None:
 
 
 def _given(args: argparse.Namespace, names: Sequence[str]) -> list[tuple[str, str | Path]]:
-    """Return the files of a command with their flags. A flag may have several."""
+    """Return the files of a command with their flags. A flag may have several files."""
     values = [(name, getattr(args, name, None) or []) for name in names]
     return [(name, path) for name, value in values for path in (value if isinstance(value, list) else [value])]
 

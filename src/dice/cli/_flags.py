@@ -47,7 +47,7 @@ class Parameter:
 
     @property
     def settings(self) -> dict[str, type]:
-        """Settings objects that the parameter takes, by their words on the command line, such as ``"student_t"``."""
+        """Settings objects that the parameter accepts, by their names on the command line, such as ``"student_t"``."""
         found = {name: cls for name, cls in OBJECTS.items() if name in self.annotation and name != "Mixup"}
         return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
 
@@ -102,7 +102,7 @@ class Parameter:
             return text
 
     def value(self, args: argparse.Namespace) -> Any:
-        """Return the value from the flags: a settings object if one of its fields is given. Ellipsis means none."""
+        """Return the value from the flags: a settings object if one of its fields is given. Ellipsis means no value."""
         word = getattr(args, self.name, ...) if self.has_flag else ...
         given = {name: getattr(args, name) for name in self.fields if hasattr(args, name)}
         if not given:
@@ -194,7 +194,7 @@ def in_flags(sentence: str) -> str:
 
 @cache
 def _phrases() -> tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]:
-    """Return patterns in messages and what replaces them on the command line, in the order of their use."""
+    """Return patterns in messages and their replacements on the command line, in the order of their use."""
     known = [parameter for verb in VERBS.values() for parameter in parameters(verb).values()]
     flags = {item.name for parameter in known for item in (parameter, *parameter.fields.values()) if item.has_flag}
     names, verbs = "|".join(sorted(flags | {"label_map", "hierarchy"})), "|".join(map(re.escape, COMMAND_OF))

@@ -42,7 +42,7 @@ COLUMNS += ["cell_type_ontology_term_id", "assay", "tissue", "sex"]
 def pbmc68k() -> AnnData:
     """700 blood cells of ten types, log-normalised, ready for :func:`dice.tl.train_prior`.
 
-    The cells are those of scanpy's ``pbmc68k_reduced``. Expression comes from its ``.raw``, because
+    The cells come from scanpy's ``pbmc68k_reduced``. Expression comes from its ``.raw``, because
     its ``X`` is scaled. Results of analyses in the file are left out.
 
     Returns

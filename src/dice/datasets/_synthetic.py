@@ -195,7 +195,7 @@ def _draw(rng: np.random.Generator, n_cells: int, loadings: Floats, cells: _Cell
 
 
 def _tails(rng: np.random.Generator, dfs: Floats) -> Floats:
-    """Return the scale (n,) that turns a normal vector into a multivariate t one; 1 for infinite df."""
+    """Return the factor (n,) that turns a normal vector into a multivariate t vector; 1 for infinite df."""
     heavy = np.isfinite(dfs)
     df = np.where(heavy, dfs, 1.0)
     return np.where(heavy, np.sqrt(df / rng.chisquare(df)), 1.0)

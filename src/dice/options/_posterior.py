@@ -70,9 +70,9 @@ class Gaussian:
     Parameters
     ----------
     noise
-        Standard deviation of the noise of a scaled gene in the query. ``"estimate"`` measures it by the residuals, the
-        part of the expression that the loadings do not explain. ``"per_gene"`` also weights the genes by their noise in
-        the reference.
+        Standard deviation of the noise of a scaled gene in the query. ``"estimate"`` measures it from the residuals,
+        which are the part of the expression that the loadings do not explain. ``"per_gene"`` also weights the genes by
+        their noise in the reference.
     """
 
     noise: "Noise" = "estimate"

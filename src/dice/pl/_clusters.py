@@ -34,7 +34,7 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     """Draw the tree of clusters, the clusters on the map, and the confidence of every cell.
 
     The tree has one row for each cluster. A merge is drawn at the separation of its two parts. The upper axis shows the
-    share of cells that a second measurement would place alike at this separation. The dotted line is the cut. The
+    share of cells that a second measurement would place in the same part again. The dotted line is the cut. The
     confidence is the share of the halves of a cell's counts that are placed in the cluster of the cell.
 
     Parameters
@@ -100,7 +100,7 @@ def _first_genes(markers: Any) -> dict[tuple[str, str], list[str]]:
 
 
 def _fitting(names: list[str], letters: float) -> str:
-    """Return as many of the first names as fit into a number of letters."""
+    """Return the first names, as many as fit into a number of letters."""
     texts = [", ".join(names[:n]) for n in range(len(names) + 1)]
     return [text for text in texts if len(text) <= letters][-1]
 

@@ -95,7 +95,7 @@ def _mixture(ax: Axes, history: Mapping[str, Floats]) -> None:
 
 
 def _spectrum(ax: Axes, values: Floats, k: int) -> None:
-    """Draw the singular values, and mark those of the latents."""
+    """Draw the singular values, and mark the ones that belong to latents."""
     position = np.arange(1, len(values) + 1)
     ax.plot(position, values, color=MISSING, marker="o", markersize=4, label="left as noise")
     ax.plot(position[:k], values[:k], color=SAFE[0], marker="o", markersize=4, linestyle="", label=f"kept: {k} latents")

@@ -1,4 +1,4 @@
-"""Preprocessing: from raw counts to what the method expects."""
+"""Preprocessing: from raw counts to the input of the method."""
 
 from dice.pp._clr import clr
 from dice.pp._correct_batches import correct_batches

@@ -19,10 +19,10 @@ def clr(
 ) -> AnnData | None:
     """Compute centred log-ratios of protein counts: log1p(count / m), where m is the geometric mean of count + 1.
 
-    The formula is that of Seurat and muon. They take the mean of every protein across cells by default (Seurat's
-    ``margin=1``, muon's ``axis=0``), here ``across="cells"``. The default here is the mean of every cell across its
-    proteins (``margin=2``, ``axis=1``). It removes the overall staining of a cell and does not depend on other cells,
-    so that a reference and a query can be compared.
+    Seurat and muon use the same formula. By default, they take the mean of every protein across cells (Seurat's
+    ``margin=1``, muon's ``axis=0``), which is ``across="cells"`` here. The default here is the mean of every cell
+    across its proteins (``margin=2``, ``axis=1``). It removes the overall staining of a cell and does not depend on
+    other cells, so that a reference and a query can be compared.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def clr(
     features_key
         Key of ``obsm``: an array or a DataFrame. NaN is 'not measured' and stays NaN.
     across
-        What geometric means are taken over: the ``"features"`` of a cell, or all ``"cells"`` of a feature.
+        Whether to take geometric means over the ``"features"`` of a cell or over all ``"cells"`` of a feature.
     key_added
         Key of the result, by default ``"<key>_clr"``.
     copy

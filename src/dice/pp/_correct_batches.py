@@ -42,7 +42,7 @@ def correct_batches(
     batch_key
         Column of ``adata.obs`` with two or more batches.
     n_comps
-        Number of principal components, at most one less than there are cells or genes.
+        Number of principal components, smaller than the numbers of cells and genes.
     mask_var
         Boolean column of ``adata.var`` or mask of the genes to correct. None corrects all genes. ``"auto"`` uses
         ``"highly_variable"`` if present. Other genes do not change.

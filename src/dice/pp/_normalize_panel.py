@@ -24,10 +24,10 @@ def normalize_panel(
     adata
         The query, such as the table of a SpatialData object: raw counts or log-normalised expression.
     reference
-        The reference, likewise.
+        The reference: raw counts or log-normalised expression.
     size_key
         Column of ``adata.obs`` with volumes or areas of the cells. Query cells are then divided by their size instead
-        of their counts, which keeps the difference between cells that are full of transcripts and cells that are not.
+        of their counts, which keeps the difference between cells with many and with few transcripts.
     layer
         Layer of both objects to use instead of ``X``.
     gene_key

@@ -25,7 +25,7 @@ def prepare(
 ) -> AnnData | None:
     """Filter, normalise and log raw counts and mark variable genes: the paper's recipe.
 
-    The result is the same as that of these scanpy steps::
+    These scanpy steps give the same result::
 
         sc.pp.filter_cells(adata, min_genes=200)
         sc.pp.filter_genes(adata, min_cells=3)

@@ -63,8 +63,8 @@ def cluster(
     independent halves of the counts of every cell, and tells clusters from noise. Clusters that differ by depth alone
     have no separation.
 
-    The default cut keeps clusters that are further apart than the two halves of an even continuum: a second measurement
-    would place 92 % of the cells of any two clusters alike.
+    The default cut keeps clusters that are further apart than the two halves of an even continuum. For any two
+    clusters, a second measurement would place 92 % of the cells in the same cluster again.
 
     Parameters
     ----------
@@ -81,10 +81,10 @@ def cluster(
         Pass None if batches contain different cell types, if all cells are of one or two types, or if differences
         between batches are of interest.
     level
-        Share of the cells of any two clusters that a second measurement must place alike: ``"default"`` (0.92),
-        ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a level, a tree that is stored in `adata` is cut again
-        and nothing else is computed; a subset of the cells keeps the tree and the names of all cells. None computes the
-        tree and cuts it at the default level.
+        Share of the cells of any two clusters that a second measurement must place in the same cluster again:
+        ``"default"`` (0.92), ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a level, a tree that is stored in
+        `adata` is cut again and nothing else is computed; a subset of the cells keeps the tree and the names of all
+        cells. None computes the tree and cuts it at the default level.
     n_neighbors
         Number of neighbours of each cell in the graph, including the cell itself.
     n_splits

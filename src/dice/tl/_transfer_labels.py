@@ -115,7 +115,7 @@ def transfer_labels(
     ``adata.obs["cell_type_dice_set"]`` categorical
         The set as text, never empty, for example ``"B cell | Plasma cell"``.
     ``adata.obs["cell_type_dice_safe"]``, ``..._level``, ``..._safe_prob`` and ``adata.uns["cell_type_dice_safe"]``
-        The finest label whose error rate is at most `alpha`, as of :func:`dice.tl.safe_labels`. With a tree also the
+        The finest label whose error rate is at most `alpha`, as by :func:`dice.tl.safe_labels`. With a tree also the
         label of every level and its probability, for example ``adata.obs["cell_type_dice_at_class"]``.
     ``adata.obsm["cell_type_dice_prob"]`` DataFrame (n_obs, n_labels) float32
         Probability of every label. Slashes in names of labels become ``"_"``, because files cannot hold them.
