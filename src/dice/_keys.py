@@ -76,7 +76,7 @@ class ClusterKeys(
 
 
 class AnnotateKeys(Keys, default="dice_annotate", layer="dice_lognorm"):
-    """Slots of :func:`dice.tl.annotate` beside those of its steps; `layer` holds log-normalised expression."""
+    """Slots of :func:`dice.tl.annotate` besides the slots of its steps; `layer` holds log-normalised expression."""
 
 
 class FeatureKeys(Keys, mean="{key}", low="{key}_low", high="{key}_high"):

@@ -114,7 +114,7 @@ def test_a_reference_without_the_labels_that_are_asked_for():
     cells = stored_priors.cells(90)
     cells.obs = pd.DataFrame({"cell_type": np.array(["T", "B", "NK"])[np.arange(90) % 3]}, index=cells.obs_names)
     before = list(query.obs)
-    with pytest.raises(dice.DiceError, match="Reference 2 has no labels 'cell_type', only 'label': give the column"):
+    with pytest.raises(dice.DiceError, match="Reference 2 has no labels 'cell_type', only 'label': use one name"):
         dice.tl.annotate(query, [cells, prior], "cell_type")
     with pytest.raises(dice.DiceError, match=r"no column 'label' in reference 2.obs; available: .*'cell_type'"):
         dice.tl.annotate(query, [prior, cells], "label")

@@ -148,7 +148,7 @@ def test_the_summary_is_said_and_kept(raw, tmp_path, capsys):
     lines = record["summary"].splitlines()
     words = ["genes", "cells", "depth", "values", "shift", "clusters", "labels", "status", "novel", "look at"]
     assert [line.split("  ")[0] for line in lines] == words
-    assert "150 of the 260 that both have" in lines[0]
+    assert "150 of the 260 shared genes" in lines[0]
     assert record["params"]["n_clusters"] == query.obs["dice_cluster"].nunique()
     depth = np.median(np.asarray(query.X.sum(1)))
     assert record["params"]["depth"] == pytest.approx(depth)

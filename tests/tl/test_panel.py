@@ -57,7 +57,7 @@ def test_a_panel_is_labelled_by_a_prior_of_its_genes(annotated):
 def test_the_summary_tells_what_the_genes_can_reach(annotated):
     query, _ = annotated
     record = query.uns["dice_annotate"]
-    assert "40 of the 40 that both have" in record["summary"]
+    assert "40 of the 40 shared genes" in record["summary"]
     assert "of held-out reference cells the right label at the query's depth" in record["summary"]
     assert 0.8 < record["params"]["held_out_accuracy"] <= 1
 

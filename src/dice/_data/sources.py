@@ -53,7 +53,7 @@ class BadValuesError(InputError):
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Turn errors of reading, as of a truncated or deleted file, into one sentence."""
+    """Turn errors of reading, for example from a truncated or deleted file, into one sentence."""
     try:
         yield
     except DiceError:

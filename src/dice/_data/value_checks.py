@@ -179,7 +179,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
             return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
         return "" if mine == other else f"{difference}: call {TRANSFORMED[mine][2]} first"
     high, expected = ours["maximum"], theirs["maximum"]
-    reach = f"(its values reach {high:.3g}, the reference's {expected:.3g})"
+    reach = f"(its maximum is {high:.3g}, the reference's is {expected:.3g})"
     if high > LOGGED >= expected:
         return f"The query does not hold logarithms {reach}: call {{both}} on its raw counts first"
     if mine != "log" and high < ROOM * np.log1p(expected) < expected:

@@ -210,8 +210,8 @@ def panel_layer(
     whole.sort_indices()
     by = "their counts in these genes" if size_key is None else f"{who}.obs[{size_key!r}]"
     _log.say(
-        f"{matrix.where}: {len(genes):,} genes are divided by {by} and log-normalised to {target_sum:,.5g} counts per "
-        f"cell in {who}.layers[{PANEL_LAYER!r}]."
+        f"{len(genes):,} genes of {matrix.where} are divided by {by}, log-normalised to {target_sum:,.5g} counts per "
+        f"cell, and written to {who}.layers[{PANEL_LAYER!r}]."
     )
     write(adata, Slots(layers={PANEL_LAYER: whole}), copy=False)
     return PANEL_LAYER

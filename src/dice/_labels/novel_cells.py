@@ -86,7 +86,7 @@ def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
 
 
 def p_values(scores: Floats, calibration: Floats) -> Floats:
-    """Return p-values in the shape of `scores`: the share of calibration scores (m,) that are at least as bad.
+    """Return p-values in the shape of `scores`: the share of calibration scores (m,) that are at least as large.
 
     The score itself counts as one of them, so a p-value is never zero.
     """

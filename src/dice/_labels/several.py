@@ -107,8 +107,8 @@ class Source:
         own = asked if prior is None else Levels.of(prior.params.get("labels_key"))
         if own is not None and asked is not None and own.key != asked.key:
             raise InputError(
-                f"Reference {place} has no labels {asked.key!r}, only {own.key!r}: give the column of the other "
-                "references this name, or leave `labels_key` out if all references are priors."
+                f"Reference {place} has no labels {asked.key!r}, only {own.key!r}: use one name for the labels "
+                "of all references, or leave `labels_key` out if all references are priors."
             )
         if own is None:
             raise InputError(f"Reference {place} has no labels: pass `labels_key`, or a prior trained with it.")

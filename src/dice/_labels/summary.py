@@ -46,7 +46,7 @@ def summarize(
     removed = "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
     counts = {who: "unknown, no counts" if depth is None else f"{depth:,.0f} counts" for who, depth in depths.items()}
     medians = ", ".join(f"of the {who} {text}" for who, text in counts.items())
-    lines = {"genes": genes or f"those of the prior, {known}", "cells": cells, "depth": f"median cell {medians}"}
+    lines = {"genes": genes or f"genes of the prior: {known}", "cells": cells, "depth": f"median cell {medians}"}
     if prior.is_panel and prior.labels is not None:
         figures["held_out_accuracy"] = reached = prior.labels.card["accuracy"]
         lines["genes"] += f"; they give {reached:.0%} of held-out reference cells the right label at the query's depth"

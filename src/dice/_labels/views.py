@@ -106,10 +106,10 @@ def composition_of(probabilities: Floats, reference: Floats) -> Floats:
 def balanced(probabilities: Floats, reference: Floats, unexplained: float) -> tuple[Floats, Floats]:
     """Return weights (n,) of query cells with these probabilities (n, C), and the composition (C,) that results.
 
-    A shift that the composition does not explain may differ between labels. If all cells counted alike, the
-    shift of the most common label would be removed from all others, and would make them look like that label. A label
-    of n cells therefore counts by ``n ** (1 - unexplained)``: by its cells if the composition explains the shift, and
-    like every other label if it explains nothing. Labels of few cells, which the query may lack, count less.
+    A shift that the composition does not explain may differ between labels. If all cells counted alike, the shift of
+    the most common label would be removed from all others, and would make them look like that label. A label of n cells
+    therefore counts as ``n ** (1 - unexplained)``: as n if the composition explains the shift, and as 1, like all other
+    labels, if it explains nothing. Labels of few cells, which the query may lack, count less.
     """
     sharp = _sharpened(probabilities)
     counts = sharp.sum(0) + COMPOSITION_CELLS * reference

@@ -177,7 +177,7 @@ def choose_genes(
     """
     n_shared = int(shared.sum())
     if n_top_genes >= n_shared:
-        return shared, f"{n_shared:,} of the {n_shared:,} that both have"
+        return shared, f"{n_shared:,} of the {n_shared:,} shared genes"
     if batch_key == "auto":
         mixed = find_technologies(reference, layer=layer, labels=labels, who="reference")
         batch_key = None if mixed is None else mixed[0]
@@ -191,7 +191,7 @@ def choose_genes(
     cells = reference[:, genes]
     chosen = genes[variable_genes(cells, n_top_genes, "reference", layer=layer, batches=batches, counts=False)]
     ranked = "" if batch_key is None else f", ranked within reference.obs[{batch_key!r}]"
-    return np.isin(np.arange(reference.n_vars), chosen), f"{len(chosen):,} of the {n_shared:,} that both have{ranked}"
+    return np.isin(np.arange(reference.n_vars), chosen), f"{len(chosen):,} of the {n_shared:,} shared genes{ranked}"
 
 
 def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options: Options) -> Prior | None:
