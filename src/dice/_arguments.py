@@ -118,7 +118,7 @@ def as_embedding(values: Any) -> Floats:
         raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}.")
     broken = np.flatnonzero(~np.isfinite(embedding).all(axis=1))
     if broken.size:
-        raise InputError(f"The embedding must be finite, got NaN or infinity in the rows {broken[:5].tolist()}.")
+        raise InputError(f"The embedding must be finite, got other values in rows {broken[:5].tolist()}: remove these.")
     return embedding
 
 

@@ -156,7 +156,7 @@ class Matrix:
                 odd = "not counts" if self.rules.whole else far
                 raise InputError(
                     f"{len(values)} values in {self.where} are {odd}, unlike all others, for example "
-                    f"{values[0]:.4g} of gene {genes[0]!r} in cell {self.names[rows[0]]!r}: correct them."
+                    f"{values[0]:.4g} of gene {genes[0]!r} in cell {self.names[rows[0]]!r}: correct or remove them."
                 ) from error
             raise InputError(
                 f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])} in {self.where}: remove "

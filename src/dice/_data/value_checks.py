@@ -181,7 +181,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
     high, expected = ours["maximum"], theirs["maximum"]
     reach = f"(its maximum is {high:.3g}, the reference's is {expected:.3g})"
     if high > LOGGED >= expected:
-        return f"The query does not hold logarithms {reach}: call {{both}} on its raw counts first"
+        return f"The query does not hold logarithms {reach}: call {{both}} on raw counts, or only the latter"
     if mine != "log" and high < ROOM * np.log1p(expected) < expected:
         return f"The query was logged once more than the reference {reach}: call {TRANSFORMED['twice'][2]} first"
     return ""
