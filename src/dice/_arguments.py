@@ -113,9 +113,11 @@ def as_embedding(values: Any) -> Floats:
     try:
         embedding = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"The embedding must be a numeric array, got a {type(values).__name__}.") from error
+        found = type(values).__name__
+        raise InputError(f"The embedding must be numeric, as adata.obsm['X_dice'] is, got a {found}.") from error
     if embedding.ndim != 2 or embedding.shape[1] == 0:
-        raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}.")
+        hint = "take the mean over axis 1" if embedding.ndim == 3 else "pass a 2-D array"
+        raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}: {hint}.")
     broken = np.flatnonzero(~np.isfinite(embedding).all(axis=1))
     if broken.size:
         raise InputError(f"The embedding must be finite, got other values in rows {broken[:5].tolist()}: remove these.")

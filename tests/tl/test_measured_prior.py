@@ -69,7 +69,7 @@ def config(**changes):
         (lambda raw: raw["weights"]["filter.posterior_variance"].fill(-1), "do not make a denoiser"),
         (lambda raw: raw["weights"]["filter.depth_sd"].fill(0), "do not make a denoiser"),
         (lambda raw: raw["weights"]["filter.linear.weight"].fill(np.nan), "is not between"),
-        (lambda raw: raw["weights"].update({"filter.typical": "one"}), "not numeric"),
+        (lambda raw: raw["weights"].update({"filter.typical": "one"}), "not arrays of numbers"),
         (config(width=64), "shape"),
         (config(width=10**9), "out of bounds"),
         (config(more=1), "out of bounds"),
