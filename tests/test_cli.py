@@ -246,7 +246,7 @@ def test_annotate_takes_several_references(files, tmp_path, monkeypatch, capsys)
     assert summary(capsys, *command, "-o", tmp_path / "out.h5ad")["summary"] == "done"
     assert [cells.n_obs for cells in given] == [500, 500]
     assert main([*map(str, command), "-o", str(tmp_path / "o.h5ad"), "--trained", str(tmp_path / "t.h5ad")]) == 1
-    assert "Without exactly one reference with cells" in capsys.readouterr().err
+    assert "needs a single reference with its cells" in capsys.readouterr().err
     assert main([*map(str, command), "-o", str(command[-1])]) == 1
     assert "is an input of the command" in capsys.readouterr().err
 

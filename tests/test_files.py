@@ -459,7 +459,7 @@ def test_further_outputs_are_no_inputs(flag, inputs, capsys):
     assert "dice: The output --table 'query.h5ad' is an input" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:The genes of the prior have")
+@pytest.mark.filterwarnings("ignore:The prior's genes sum to")
 def test_the_tree_of_the_labels_is_no_output(inputs, capsys):
     """`dice annotate --hierarchy tree.csv --report tree.csv` replaced the tree by the page."""
     Path("tree.csv").write_text("child,parent\nalpha,top\n")
@@ -472,7 +472,7 @@ def test_the_tree_of_the_labels_is_no_output(inputs, capsys):
     assert Path("tree.csv").read_text().startswith("child")
 
 
-@pytest.mark.filterwarnings("ignore:The genes of the prior have")
+@pytest.mark.filterwarnings("ignore:The prior's genes sum to")
 def test_a_prior_of_the_shelf_is_no_output(inputs, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
     path = dice.priors.save("prior.h5ad", "mine")
@@ -482,7 +482,7 @@ def test_a_prior_of_the_shelf_is_no_output(inputs, tmp_path, monkeypatch, capsys
     assert path.read_bytes() == before
 
 
-@pytest.mark.filterwarnings("ignore:The genes of the prior have")
+@pytest.mark.filterwarnings("ignore:The prior's genes sum to")
 def test_a_folder_of_the_user_is_left_alone(inputs):
     """Drafts were once kept in OUTPUT.partial, and deleted whatever was there."""
     stored_priors.cells(60).write_zarr("out.zarr.partial")

@@ -48,7 +48,7 @@ def cells():
 
 def test_x_is_no_layer_that_a_user_could_name(cells):
     assert names(cells, "layers") == ["counts"]
-    with pytest.raises(dice.DiceError, match=r"set `layer` to one of \['counts'\]"):
+    with pytest.raises(dice.DiceError, match=r"pass a `layer` that holds them, one of \['counts'\]"):
         check_counts(cells, None)
     with pytest.raises(dice.DiceError, match=r"'layer:NAME' \['counts'\]"):
         find_table(cells, cells, "protein")

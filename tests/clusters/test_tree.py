@@ -80,7 +80,7 @@ def test_a_cut_places_cells_and_says_how_sure():
     np.testing.assert_allclose(sure, [1, 0.5, np.nan])
     assert cut.names == ["0", "1"]
     assert "2 clusters" in cut.why
-    assert "the closest are 1 and 0" in cut.why
+    assert "the closest two are 1 and 0" in cut.why
     again = stored_cut(cut.record(), 0.999999)
     assert again.names == ["0+1"]
     assert "one cluster" in again.why

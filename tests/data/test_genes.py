@@ -227,7 +227,7 @@ def test_bounds_of_the_overlap_themselves_pass():
     assert match_genes(query(GENES[:40]), GENES).fraction == 0.8
     with pytest.warns(UserWarning, match="10/50 genes found"):
         match_genes(query(GENES[:10]), GENES)
-    three = r"like \['GENE0', 'GENE1', 'GENE2'\], adata.var_names has names like \['x0', 'x1', 'x2'\]; set"
+    three = r"like \['GENE0', 'GENE1', 'GENE2'\], but adata.var_names has names like \['x0', 'x1', 'x2'\]; set"
     with pytest.raises(dice.DiceError, match=three):
         match_genes(query([f"x{i}" for i in range(9)]), GENES, min_overlap=0)
 

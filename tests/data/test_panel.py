@@ -52,7 +52,7 @@ def test_sizes_replace_totals():
     ratio = counts[QUERY[:, :15] > 0] / QUERY[:, :15][QUERY[:, :15] > 0]
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
     query.obs.iloc[3, 0] = 0
-    with pytest.raises(InputError, match="must hold positive numbers, got others in"):
+    with pytest.raises(InputError, match="must hold positive numbers, got others for"):
         dice.pp.normalize_panel(query, reference, size_key="volume")
 
 

@@ -257,5 +257,5 @@ def test_errors_name_the_fix(reference):
     with pytest.raises(InputError, match="`versus` must differ from the explained label, got 'B'"):
         dice.tl.label_genes(query, reference, label="B", versus="B")
     query.uns["cell_type_dice"]["labels"] = np.array([*TYPES[:3], "other"])
-    with pytest.raises(InputError, match="has labels of another reference"):
+    with pytest.raises(InputError, match="labels are from another reference"):
         dice.tl.label_genes(query, reference)

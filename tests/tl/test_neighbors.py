@@ -105,5 +105,5 @@ def test_other_results_are_not_overwritten(query, reference, tmp_path):
         dice.tl.neighbors(query, n_samples=2, use_rep=np.array(["X_dice", "dice"]))
     query.write_h5ad(tmp_path / "query.h5ad")
     backed = sc.read_h5ad(tmp_path / "query.h5ad", backed="r")
-    with pytest.raises(dice.DiceError, match="backed by a file"):
+    with pytest.raises(dice.DiceError, match="on disk"):
         dice.tl.neighbors(backed, n_samples=2, copy=True)
