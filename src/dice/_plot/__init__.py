@@ -99,37 +99,40 @@ def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
 
     A figure that is neither saved nor shown stays open for ``plt.savefig``.
     """
+    own, manners = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[2:]
 
     @wraps(function)
-    def drawn(
-        *args: Any,
-        show: bool | None = None,
-        save: str | os.PathLike[str] | None = None,
-        return_fig: bool = False,
-        **kwargs: Any,
-    ) -> Any:
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in (manner.name for manner in manners) if name in kwargs}
         with plt.style.context("dice._plot.style"):
             figure, axes = function(*args, **kwargs)
             _make_room(figure)
-        if save is not None:
-            figure.savefig(Path(save), dpi=150, bbox_inches="tight")
-        if return_fig:
-            return figure
-        if show is False:
-            return axes
-        if show or plt.get_backend().lower() not in _FILE_BACKENDS:
-            # The figure stays open: if `show` does not block, closing would remove the window.
-            plt.show()
-        elif save is not None:
-            plt.close(figure)
-        return None
+        return _finish(figure, axes, **given)
 
-    # Sphinx reads the defaults of parameters from the source of `__wrapped__`, which lacks the added parameters.
+    # Sphinx would read defaults from the source of `__wrapped__`, which lacks the added parameters.
     del drawn.__wrapped__
-    own, manners = inspect.signature(function), list(inspect.signature(drawn).parameters.values())[1:-1]
     parameters = [*own.parameters.values(), *manners]
     drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
     return drawn
+
+
+def _finish(
+    figure: Figure, axes: Any, *, show: bool | None = None, save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:  # fmt: skip
+    """Save, show or return a figure and its axes."""
+    if save is not None:
+        figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+    if return_fig:
+        return figure
+    if show is False:
+        return axes
+    if show or plt.get_backend().lower() not in _FILE_BACKENDS:
+        # The figure stays open: if `show` does not block, closing would remove the window.
+        plt.show()
+    elif save is not None:
+        plt.close(figure)
+    return None
 
 
 @dataclass(frozen=True, repr=False)
