@@ -75,7 +75,7 @@ def without(adata: ad.AnnData, left: str, seed: int) -> list[dict[str, object]]:
     truth = (query.obs["cell_type"] == left).to_numpy()
     rows = []
     for method, labels_key in (("DICE, labels", "cell_type"), ("DICE, clusters", None)):
-        dice.tl.novelty(query, reference, fdr=FDR, labels_key=labels_key, groupby="cell_type")
+        dice.tl.novelty(query, reference, alpha=FDR, labels_key=labels_key, groupby="cell_type")
         called = query.obs["dice_novel"].to_numpy()
         rows.append({"method": method, "auroc": roc_auc_score(truth, query.obs["dice_novelty"])})
         rows[-1] |= {"fdp": (called & ~truth).sum() / max(called.sum(), 1), "power": called[truth].mean()}

@@ -381,7 +381,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "label genes of groups": lambda: _genes(groupby="batch"),
     "label genes versus": lambda: _genes(label="B", versus="B memory"),
     "novelty": _on(dice.tl.novelty, query),
-    "novelty of groups": _on(dice.tl.novelty, query, fdr=0.2, groupby="type"),
+    "novelty of groups": _on(dice.tl.novelty, query, alpha=0.2, groupby="type"),
     "features": _on(dice.tl.transfer_features, query, "protein"),
     "features by batches": _on(
         dice.tl.transfer_features, query, "protein", alpha=0.3, reference_batch_key="batch", shift="mean"
@@ -403,7 +403,7 @@ CASES: dict[str, Callable[[], Any]] = {
         dice.tl.transfer_labels, labels_key=dice.Levels("type", hierarchy=PARENTS)
     ),
     "novelty by the prior alone": lambda: _prior_alone(dice.tl.novelty, groupby="type"),
-    "novelty without labels": lambda: _prior_alone(dice.tl.novelty, labelled=False, fdr=0.2),
+    "novelty without labels": lambda: _prior_alone(dice.tl.novelty, labelled=False, alpha=0.2),
     "novelty by groups of the reference": _on(dice.tl.novelty, alike, labels_key=None, groupby="type"),
     "denoised by the prior alone": lambda: _prior_alone(dice.tl.denoise, labelled=False, n_samples=2),
     "denoised by a mixture": lambda: _mixture(),
@@ -573,7 +573,7 @@ ODD_CALLS: dict[str, Callable[[], Any]] = {
     "features of no layer": lambda: _features(reference(), "layer:nowhere"),
     "features of no modality": lambda: _features(reference(), "mod:nowhere"),
     "clr of negative values": lambda: dice.pp.clr(_cells()[0].copy()),
-    "novelty without power": lambda: dice.tl.novelty(alike(), reference(), fdr=0.001),
+    "novelty without power": lambda: dice.tl.novelty(alike(), reference(), alpha=0.001),
     "novelty of few cells": lambda: dice.tl.novelty(alike()[:3].copy(), reference()),
     "clusters of few cells": lambda: dice.tl.cluster(_denoised()[:15].copy(), reference()),
     "clusters of just enough cells": lambda: dice.tl.cluster(_denoised()[:16].copy(), reference()),

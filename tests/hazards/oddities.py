@@ -152,7 +152,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "novelty": (
         lambda adata, **kwargs: calling(dice.tl.novelty)(adata, **{"reference": labelled_reference()} | kwargs),
-        "reference fdr labels_key gene_key min_gene_overlap layer prior_key key_added",
+        "reference alpha labels_key gene_key min_gene_overlap layer prior_key key_added",
     ),
     "tune_rho": (
         lambda adata, **kwargs: calling(dice.tl.tune_rho)(

@@ -19,14 +19,14 @@ def query_of(empty):
     return SimpleNamespace(latents=SimpleNamespace(empty=empty), prior=prior, seeds=cells, expressing=cells[~empty])
 
 
-def powerless(n_cells, n_calibration, fdr, n_novel=0):
+def powerless(n_cells, n_calibration, alpha, n_novel=0):
     """What is said of a query that is like its calibration cells."""
     query = query_of(np.zeros(n_cells, dtype=bool))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         nothing = CalledGroups(np.zeros(0), np.zeros(0), np.zeros(0), auc=0.5)
-        warn_of_doubt(query, n_calibration, fdr, n_novel, nothing)
-    return [str(warning.message) for warning in caught if "can be called novel at fdr" in str(warning.message)]
+        warn_of_doubt(query, n_calibration, alpha, n_novel, nothing)
+    return [str(warning.message) for warning in caught if "can be called novel at alpha" in str(warning.message)]
 
 
 def test_a_test_without_power_says_so():
@@ -34,11 +34,11 @@ def test_a_test_without_power_says_so():
     assert not powerless(1000, 101, 0.1)
     (text,) = powerless(1000, 100, 0.1)
     assert text.startswith(
-        "With 100 calibration cells, none of 1000 cells can be called novel at fdr=0.1 unless 100 are more"
+        "With 100 calibration cells, none of 1000 cells can be called novel at alpha=0.1 unless 100 are more"
     )
     assert not powerless(1000, 100, 0.1, n_novel=1)
     (text,) = powerless(120, 1, 0.1)
-    assert "none of 120 cells can be called novel at fdr=0.1: train the prior" in text
+    assert "none of 120 cells can be called novel at alpha=0.1: train the prior" in text
     # A cell alone can be called by itself.
     assert not powerless(1, 110, 0.1)
     assert not powerless(9, 110, 0.1)

@@ -152,8 +152,8 @@ def test_no_cells(reference):
     [
         ("none", {}, "calibration_fraction=0.1"),
         ("prior", {"labels_key": "cell_type"}, "needs the reference with its cells"),
-        ("", {"fdr": 0}, "`fdr` must be a number between 0 and 1, got 0"),
-        ("", {"fdr": "x"}, "`fdr` must be .*got 'x'"),
+        ("", {"alpha": 0}, "`alpha` must be a number between 0 and 1, got 0"),
+        ("", {"alpha": "x"}, "`alpha` must be .*got 'x'"),
         ("", {"labels_key": "nothing"}, "no column 'nothing'"),
         ("", {"key_added": ""}, "`key_added` must be .*got ''"),
         ("", {"groupby": "nothing"}, "no column 'nothing'"),
@@ -184,7 +184,7 @@ def test_a_test_without_power_says_so(reference):
     query = simulate(300, 5)
     with pytest.warns(
         dice.DiceWarning,
-        match="With 30 calibration cells, none of 300 cells can be called novel at fdr=0.1 unless 97 are",
+        match="With 30 calibration cells, none of 300 cells can be called novel at alpha=0.1 unless 97 are",
     ):
         dice.tl.novelty(query, few)
     assert query.uns["dice_novelty"]["params"]["fewest_novel"] == 97

@@ -94,16 +94,16 @@ def p_values(scores: Floats, calibration: Floats) -> Floats:
     return np.asarray((worse + 1) / (len(calibration) + 1))
 
 
-def discoveries(p: Floats, fdr: float) -> Mask:
-    """Return a mask (n,) of the discoveries at a false-discovery rate of at most `fdr` (Benjamini-Hochberg)."""
+def discoveries(p: Floats, alpha: float) -> Mask:
+    """Return a mask (n,) of the discoveries at a false-discovery rate of at most `alpha` (Benjamini-Hochberg)."""
     found = np.zeros(len(p), dtype=bool)
-    found[~np.isnan(p)] = stats.false_discovery_control(p[~np.isnan(p)]) <= fdr
+    found[~np.isnan(p)] = stats.false_discovery_control(p[~np.isnan(p)]) <= alpha
     return found
 
 
-def fewest_discoveries(n: int, n_calibration: int, fdr: float) -> int:
+def fewest_discoveries(n: int, n_calibration: int, alpha: float) -> int:
     """Return how many of n cells need the smallest possible p-value before any of them is a discovery."""
-    return int(np.ceil(n / (fdr * (n_calibration + 1)) - 1e-9))
+    return int(np.ceil(n / (alpha * (n_calibration + 1)) - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class CalledGroups:
 
 
 def call_groups(
-    query: Query, y: Floats, codes: Codes, n_groups: int, known: tuple[Groups, Floats, Codes], fdr: float
+    query: Query, y: Floats, codes: Codes, n_groups: int, known: tuple[Groups, Floats, Codes], alpha: float
 ) -> CalledGroups:
     """Call novel groups by comparison with calibration cells or, if the query is shifted, with each other.
 
@@ -134,7 +134,7 @@ def call_groups(
     # The last groups may hold only empty cells.
     lacking = (0, n_groups - len(found))
     p, displaced = (np.pad(values, lacking, constant_values=np.nan) for values in (found, excess))
-    novel = discoveries(p, fdr)
+    novel = discoveries(p, alpha)
     order = query.expressing
     usual = order[~np.append(novel, False)[codes[order]]]
     # If most cells are called, the query differs as a whole.
@@ -147,11 +147,11 @@ def call_groups(
 
 
 def warn_of_doubt(
-    query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups, groupby: str | None = None
+    query: Query, n_calibration: int, alpha: float, n_novel: int, called: CalledGroups, groupby: str | None = None
 ) -> None:
     """Warn if a shift prevents the test of single cells, or if a test of cells or of groups has no power."""
     n_cells = int((~query.latents.empty).sum())
-    fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
+    fewest = fewest_discoveries(len(query.seeds), n_calibration, alpha)
     if called.shifted:
         compared = ", but groups are compared" if groupby else ". Pass groupby='auto' to compare groups"
         _log.warn(
@@ -161,7 +161,7 @@ def warn_of_doubt(
     elif not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
         needed = f" unless {fewest} are more novel than all calibration cells" if fewest <= n_cells else ""
         _log.warn(
-            f"With {n_calibration} calibration cells, none of {n_cells} cells can be called novel at fdr={fdr:g}"
+            f"With {n_calibration} calibration cells, none of {n_cells} cells can be called novel at alpha={alpha:g}"
             f"{needed}: train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test "
             "groups of cells (groupby=), or use the p-values in obs['dice_novelty_p']."
         )

@@ -166,7 +166,7 @@ def novelty(args: argparse.Namespace) -> Result:
     """Test for every cell whether it could come from the reference.
 
     dice novelty query.h5ad trained.h5ad -o tested.h5ad
-    dice novelty clustered.h5ad trained.h5ad -o tested.h5ad --groupby dice_cluster --fdr 0.05
+    dice novelty clustered.h5ad trained.h5ad -o tested.h5ad --groupby dice_cluster --alpha 0.05
     """
     query = applied(args, read_reference(args.reference))
     record, found = query.uns[args.key_added], {}

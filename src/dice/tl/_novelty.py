@@ -26,7 +26,7 @@ def novelty(
     adata: AnnData,
     reference: Reference | None = None,
     *,
-    fdr: float = 0.1,
+    alpha: float = 0.1,
     groupby: str | None = None,
     labels_key: str | None = "auto",
     layer: str | None = None,
@@ -50,7 +50,7 @@ def novelty(
     reference
         As in :func:`dice.tl.denoise`. With the reference cells (an AnnData object), the test has more power than with a
         prior alone, and it is also valid for queries that lack genes.
-    fdr
+    alpha
         False-discovery rate (Benjamini-Hochberg): the share of cells called novel that may belong to the reference.
     groupby
         Column of ``adata.obs`` with groups of cells to test as a whole, or ``"auto"`` for fine groups of about 25
@@ -85,7 +85,7 @@ def novelty(
         that can be called) and ``warnings``. With `groupby` also ``groups``, with one entry per group: ``group``,
         ``n_cells``, mean ``score``, ``displacement`` (squared, beyond chance, as a share of the variance of the cells
         in the group), ``p`` (NaN if the group is not tested, or if groups were compared with each other) and ``novel``,
-        at the rate `fdr` over groups.
+        at the rate `alpha` over groups.
     ``adata.obs["dice_novelty_group"]`` categorical
         With ``groupby="auto"``, the fine group of every cell, as named in ``groups``.
     ``adata.obs["dice_novel_group"]`` bool
@@ -102,14 +102,14 @@ def novelty(
     dtype('bool')
     """
     check_writable(adata, copy=copy)
-    fdr, keys = share("fdr", fdr), NoveltyKeys(result_key(adata, key_added, "dice_novelty"))
+    alpha, keys = share("alpha", alpha), NoveltyKeys(result_key(adata, key_added, "dice_novelty"))
     named = None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if (reference is None or reference is adata) and PriorKeys(prior_key).split in names(adata, "obs"):
         raise InputError("adata is the reference itself: pass the query as `adata`.")
     source = adata if reference is None else reference
     options = Options(rho=0.0, layer=layer, gene_key=gene_key, check=check)
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
-    call = as_plain(call | {"fdr": fdr, "labels_key": labels_key, "groupby": groupby})
+    call = as_plain(call | {"alpha": alpha, "labels_key": labels_key, "groupby": groupby})
     with _log.recorded() as warned:
         query = Query.of(adata, find_prior(source, key=prior_key, query=adata), options)
         known = groups, calibration, _ = novel_cells.known_groups(source, query, labels_key, prior_key)
@@ -118,11 +118,11 @@ def novelty(
         p = novel_cells.p_values(score, ranked)
         tested = fine_groups(y, query.expressing) if named is None else named
         codes, titles = np.where(latents.empty, -1, tested.codes), list(map(str, tested.categories))
-        called = novel_cells.call_groups(query, y, codes, len(titles), known, fdr)
-        novel = novel_cells.discoveries(p, fdr) & ~latents.empty & (not called.shifted)
-        novel_cells.warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called, groupby)
+        called = novel_cells.call_groups(query, y, codes, len(titles), known, alpha)
+        novel = novel_cells.discoveries(p, alpha) & ~latents.empty & (not called.shifted)
+        novel_cells.warn_of_doubt(query, len(calibration), alpha, int(novel.sum()), called, groupby)
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
-    params |= {"fewest_novel": novel_cells.fewest_discoveries(len(score), len(ranked), fdr), "shift_auc": called.auc}
+    params |= {"fewest_novel": novel_cells.fewest_discoveries(len(score), len(ranked), alpha), "shift_auc": called.auc}
     record: dict[str, Any] = {"call": call, "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
     if groupby is not None:
