@@ -130,32 +130,30 @@ def annotate(
     prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
-    known, levels = reference if isinstance(reference, AnnData) else None, Levels.of(labels_key)
-    inputs = (adata, reference, levels and levels.hierarchy)
-    path = None if report is None else check_target(report, inputs=inputs)
-    reference = find_prior(reference, key=prior_key) if known is None else reference
+    levels = Levels.of(labels_key)
+    path = None if report is None else check_target(report, inputs=(adata, reference, levels and levels.hierarchy))
     call: dict[str, Any] = {
         "labels_key": levels and levels.key, "n_top_genes": n_top_genes, "reference_batch_key": reference_batch_key,
         "shift": "given" if isinstance(shift, Mapping) else shift, "layer": layer, "gene_key": gene_key,
         "check": options.check, "prior_key": prior_key, "alpha": alpha, "random_state": options.random_state,
     }  # fmt: skip
-    if known is not None:
-        _check(adata, known, call, training)
+    if isinstance(reference, AnnData):
+        _check(adata, reference, call, training)
+    else:
+        reference = find_prior(reference, key=prior_key)
     _log.say_cost("annotate", adata.n_obs)
     target = adata.copy() if copy else adata
     with (
         _log.recorded() as warned,
         one_reading(),
-        all_or_nothing(target, *([] if known is None else [known])) as before,
+        all_or_nothing(target, *([reference] if isinstance(reference, AnnData) else [])) as before,
         _log.progress(total=100, desc="Annotating: the prior", unit="%") as bar,
     ):
         prior, genes = fitting_prior(target, reference, prior_key, options), ""
-        if prior is None and known is not None:
-            genes, options = _learn(target, known, levels, call, training, options)
-            prior = find_prior(known, key=prior_key)
-        elif prior is not None and options.check.values:
+        if prior is None:
+            prior, genes, options = _learn(target, reference, levels, call, training, options)
+        elif options.check.values:
             options = replace(options, layer=layer_like(target, layer, prior, gene_key))
-        assert prior is not None
         _log.next_stage(bar, 42, "Annotating: denoising")
         text, figures = _run_steps(target, reference, prior, levels, call, options, genes, bar)
         record = as_plain({"summary": text, "params": figures, "call": call})
@@ -181,10 +179,11 @@ def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training
 
 
 def _learn(
-    query: AnnData, reference: AnnData, levels: Levels | None, call: Mapping[str, Any], training: Training,
+    query: AnnData, reference: Reference, levels: Levels | None, call: Mapping[str, Any], training: Training,
     options: Options,
-) -> tuple[str, Options]:  # fmt: skip
-    """Choose genes, check all inputs and train. Return a description of the genes, and the options of the query."""
+) -> tuple[Prior, str, Options]:  # fmt: skip
+    """Choose genes, check all inputs and train. Return the prior, its genes in words, and the options of the query."""
+    assert isinstance(reference, AnnData)  # every other reference is a prior
     layer, labels_key, key = options.layer, call["labels_key"], call["prior_key"]
     if isinstance(options.shift, Mapping) and options.shift.get("strategy") != "none":
         raise InputError("`shift` has offsets of another prior: pass the prior that they were found with, or 'auto'.")
@@ -203,7 +202,8 @@ def _learn(
         reference, labels_key=levels, layer=layer, mask_var=PriorKeys(key).genes, training=training,
         check=options.check.values, key_added=key, random_state=options.random_state,
     )  # fmt: skip
-    return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options
+    described = f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})"
+    return find_prior(reference, key=key), described, options
 
 
 @_log.within(_log.within_call, True)
