@@ -5,8 +5,8 @@ compared on the other half. The halves are independent given the cell, because c
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from scipy.special import betainc
 from scipy.stats import false_discovery_control, norm
 
 from dice._clusters.tree import MARKER_COLUMNS, Cut
+from dice._data.sources import add_up
 from dice._model.counts import halves, recover
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats
@@ -24,8 +25,7 @@ from dice._types import Chunk, Codes, Floats
 SMALLEST_TAIL = 1e-300
 
 
-@dataclass(frozen=True)
-class SideSums:
+class SideSums(NamedTuple):
     """Sums over the cells of every leaf, for each of h halves of the counts: (h, leaves), or (h, leaves, d) by gene."""
 
     cells: Floats
@@ -36,7 +36,7 @@ class SideSums:
 
     def of(self, leaves: Sequence[int]) -> "SideSums":
         """Return the sums over several leaves together."""
-        return SideSums(*(part[:, leaves].sum(1) for part in vars(self).values()))
+        return SideSums(*(part[:, leaves].sum(1) for part in self))
 
 
 def leaf_sums(
@@ -87,7 +87,7 @@ def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: in
     """
     tree = cut.tree
     parts = query.matrix.each(partial(leaf_sums, leaves, tree.n_leaves, query.seeds), desc="Comparing genes")
-    sums = SideSums(*(sum(vars(part)[name] for part in parts) for name in vars(parts[0])))
+    sums = SideSums(*add_up(parts))
     names, tables = query.prior.genes[query.match.prior].astype(str), []
     for joined in reversed(tree.joined[len(tree.joined) - len(cut.nodes) + 1 :].tolist()):
         sides = [sums.of(tree.leaves(node)) for node in joined]
