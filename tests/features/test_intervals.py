@@ -39,7 +39,7 @@ def test_spread_is_learned():
     rng = np.random.default_rng(2)
     doubts = rng.uniform(0, 2, size=(2, 5000, 1))
     size = 0.3 + 0.7 * doubts[0]
-    spread = Spread.fit(size * rng.choice([-1, 1], size=size.shape), doubts)
+    spread = Spread(size * rng.choice([-1, 1], size=size.shape), doubts)
     np.testing.assert_allclose(spread.shares[0], [0.3, 0.7, 0], atol=1e-3)
     np.testing.assert_allclose(spread(doubts), size, rtol=1e-2)
     assert spread(np.zeros((2, 1, 1)))[0, 0] >= SMALLEST_SPREAD * size.mean()
@@ -70,7 +70,7 @@ def model():
     cells, values = seen(900, 0)
     fit, calibration = np.arange(800), np.arange(800, 900)
     folds = [(fit[fit % 4 != i], fit[fit % 4 == i]) for i in range(4)]
-    return FeatureModel.learn(cells, values, fit, calibration, folds, 0.1)
+    return FeatureModel(cells, values, fit, calibration, folds, 0.1)
 
 
 def test_intervals_hold_and_are_narrow_where_the_cell_is_known(model):
@@ -87,14 +87,14 @@ def test_noise_is_called_useless(model):
     assert list(model.judged.useless) == [False, True]
     assert model.judged.correlation[0] > 0.85
     assert list(model.judged.n_cells) == [900, 900]
-    assert model.judged.width[0] < 0.6 * model.judged.marginal_width[0]
+    assert model.judged.held_out_width[0] < 0.6 * model.judged.marginal_width[0]
 
 
 def test_units_do_not_matter(model):
     cells, values = seen(900, 0)
     fit = np.arange(800)
     folds = [(fit[fit % 4 != i], fit[fit % 4 == i]) for i in range(4)]
-    other = FeatureModel.learn(cells, 100 * values - 7, fit, np.arange(800, 900), folds, 0.1)
+    other = FeatureModel(cells, 100 * values - 7, fit, np.arange(800, 900), folds, 0.1)
     new = seen(50, 2)[0]
     np.testing.assert_allclose(other(new)[0], 100 * model(new)[0] - 7, rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(other(new)[1], 100 * model(new)[1], rtol=1e-3)
@@ -110,11 +110,10 @@ def test_the_spread_has_a_floor():
     rng = np.random.default_rng(0)
     doubts = rng.uniform(1, 3, size=(1, 400, 2))
     errors = doubts[0] * rng.normal(size=(400, 2)) * [1.0, 0.0]
-    spread = Spread.fit(errors, doubts)
+    spread = Spread(errors, doubts)
     np.testing.assert_allclose(spread.least, [SMALLEST_SPREAD * np.abs(errors[:, 0]).mean(), 1e-12])
     np.testing.assert_allclose(spread(np.zeros((1, 1, 2))), [spread.least], rtol=0.3)
-    np.testing.assert_allclose(
-        Spread(np.array([[0.0, 1.0]]), np.array([0.5]))(np.array([[[0.1], [2.0]]])), [[0.5], [2.0]]
-    )
-    nobody = Spread.fit(np.full((3, 1), np.nan), np.ones((1, 3, 1)))
+    spread.shares, spread.least = np.array([[0.0, 1.0]]), np.array([0.5])
+    np.testing.assert_allclose(spread(np.array([[[0.1], [2.0]]])), [[0.5], [2.0]])
+    nobody = Spread(np.full((3, 1), np.nan), np.ones((1, 3, 1)))
     assert (nobody(np.ones((1, 3, 1))) == 1e-12).all()

@@ -21,7 +21,7 @@ def test_ridge_is_kernel_ridge_in_closed_form(cells):
     new, scale = np.random.default_rng(1).normal(size=(9, 4)), np.sqrt(x.var(0).mean())
     inner = kernel(x / scale, x / scale)
     expected = kernel(new / scale, x / scale) @ np.linalg.solve(inner + PENALTY * np.eye(60), y - y.mean(0)) + y.mean(0)
-    np.testing.assert_allclose(Ridge.fit(x, y)(new), expected, atol=2e-4)
+    np.testing.assert_allclose(Ridge(x, y)(new), expected, atol=2e-4)
 
 
 def test_a_feature_of_few_cells_is_learned_from_many_centres():
@@ -30,22 +30,22 @@ def test_a_feature_of_few_cells_is_learned_from_many_centres():
     x = rng.normal(size=(1000, 2))
     y = np.stack([np.sin(x[:, 0]), np.cos(x[:, 1])], axis=1)
     y[rng.permutation(1000)[100:], 1] = np.nan
-    found, known = Ridge.fit(x, y)(x), ~np.isnan(y[:, 1])
+    found, known = Ridge(x, y)(x), ~np.isnan(y[:, 1])
     assert np.isfinite(found).all()
-    np.testing.assert_allclose(found[:, 0], Ridge.fit(x, y[:, :1])(x)[:, 0], atol=1e-6)
+    np.testing.assert_allclose(found[:, 0], Ridge(x, y[:, :1])(x)[:, 0], atol=1e-6)
     assert np.square(found[known, 1] - y[known, 1]).mean() < 0.5 * y[known, 1].var()
 
 
 def test_few_centres_are_nearly_as_good(cells, monkeypatch):
     x, y = cells
-    whole = Ridge.fit(x, y)(x)
+    whole = Ridge(x, y)(x)
     monkeypatch.setattr(regress, "MOST_CENTRES", 30)
-    some = Ridge.fit(x, y)
+    some = Ridge(x, y)
     assert len(some.centres) == 30
     assert np.corrcoef(some(x).ravel(), whole.ravel())[0, 1] > 0.95
 
 
-@pytest.mark.parametrize("predict", [lambda x, y: Ridge.fit(x, y)(x), lambda x, y: by_neighbors(x, y, x[:, None])[0]])
+@pytest.mark.parametrize("predict", [lambda x, y: Ridge(x, y)(x), lambda x, y: by_neighbors(x, y, x[:, None])[0]])
 def test_missing_values_are_left_out(cells, predict):
     x, y = cells
     partly = y.copy()
@@ -59,7 +59,7 @@ def test_missing_values_are_left_out(cells, predict):
 def test_a_feature_that_nobody_has_is_nothing(cells):
     x, y = cells
     y[:, 1] = np.nan
-    assert (Ridge.fit(x, y)(x)[:, 1] == 0).all()
+    assert (Ridge(x, y)(x)[:, 1] == 0).all()
     assert (by_neighbors(x, y, x[:, None])[0][:, 1] == 0).all()
 
 
@@ -96,4 +96,4 @@ def test_ridge_with_all_cells_as_centres_is_scikit_learns():
     x, y = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
     unit = x / np.sqrt(x.var(0).mean())
     exact = KernelRidge(alpha=PENALTY, kernel="rbf", gamma=1 / 6).fit(unit, y - y.mean(0)).predict(unit) + y.mean(0)
-    np.testing.assert_allclose(Ridge.fit(x, y)(x), exact, atol=1e-3)
+    np.testing.assert_allclose(Ridge(x, y)(x), exact, atol=1e-3)

@@ -38,35 +38,27 @@ SMALLEST_SPREAD = 0.2
 CANDIDATES = ("ridge on projection", "ridge on denoised", "neighbours on projection", "neighbours on denoised")
 
 
-@dataclass(frozen=True)
 class Ridge:
-    """Fitted ridge regression with a Gaussian kernel. Predictions are kernel(cells, centres) @ slopes + offset."""
+    """Ridge regression of features (n, F) on cells (n, k) with a Gaussian kernel.
 
-    #: Centres (m, k) in units of `scale`, the scale of the latents.
-    centres: Floats
-    scale: float
-    slopes: Floats
-    offset: Floats
+    The centres of the kernel are all cells or a subsample. With all cells as centres, this is kernel ridge regression
+    with slopes (K + PENALTY I)^-1 values. Predictions are kernel(cells, centres) @ slopes + offset.
+    """
 
-    @classmethod
-    def fit(cls, x: Floats, values: Floats) -> "Ridge":
-        """Fit features (n, F) of cells (n, k), with all cells or a subsample as centres.
-
-        With all cells as centres, this is kernel ridge regression with slopes (K + PENALTY I)^-1 values.
-        """
-        scale = float(np.sqrt(x.var(0).mean())) or 1.0
-        x = x / scale
-        centres = subsample(x, MOST_CENTRES)
-        inputs, inner = kernel(x, centres), kernel(centres, centres)
-        slopes, offset = np.zeros((len(centres), values.shape[1])), np.zeros(values.shape[1])
+    def __init__(self, x: Floats, values: Floats) -> None:
+        self.scale = float(np.sqrt(x.var(0).mean())) or 1.0
+        x = x / self.scale
+        self.centres = subsample(x, MOST_CENTRES)
+        inputs, inner = kernel(x, self.centres), kernel(self.centres, self.centres)
+        self.slopes, self.offset = np.zeros((len(self.centres), values.shape[1])), np.zeros(values.shape[1])
         for cells, features in _measured_alike(values):
             part, target = inputs[cells], values[np.ix_(cells, features)].astype(np.float64)
-            offset[features] = target.mean(0)
+            self.offset[features] = target.mean(0)
             normal = part.T @ part + PENALTY * inner
             # Identical cells make the matrix singular. The ridge keeps it positive definite after rounding.
             normal[np.diag_indices_from(normal)] += 1e-8 * np.trace(normal) / len(normal)
-            slopes[:, features] = linalg.solve(normal, part.T @ (target - offset[features]), assume_a="pos")
-        return cls(centres, scale, slopes, offset)
+            centred = target - self.offset[features]
+            self.slopes[:, features] = linalg.solve(normal, part.T @ centred, assume_a="pos")
 
     def __call__(self, x: Floats) -> Floats:
         """Predict features (n, F) of cells (n, k)."""
@@ -127,19 +119,13 @@ class View:
         return View(self.y[cells], self.mean[cells], self.samples[cells])
 
 
-@dataclass(frozen=True)
 class Candidates:
     """All candidates, fitted to features (n, F) of the same cells."""
 
-    cells: View
-    values: Floats
-    #: Ridge regressions on the projection and on the denoised cells.
-    ridges: tuple[Ridge, Ridge]
-
-    @classmethod
-    def fit(cls, cells: View, values: Floats) -> "Candidates":
-        """Fit all candidates to features (n, F) of cells."""
-        return cls(cells, values, (Ridge.fit(cells.y, values), Ridge.fit(cells.mean, values)))
+    def __init__(self, cells: View, values: Floats) -> None:
+        self.cells, self.values = cells, values
+        #: Ridge regressions on the projection and on the denoised cells.
+        self.ridges = Ridge(cells.y, values), Ridge(cells.mean, values)
 
     def __call__(self, cells: View) -> tuple[Floats, Floats]:
         """Return the predictions (J, n, F) of J candidates for other cells, and B measures of uncertainty (B, n, F).
@@ -186,16 +172,13 @@ def best_weights(a: Floats, b: Floats) -> Floats:
     return np.stack([nnls(root.T, target)[0] for root, target in zip(roots, targets, strict=True)])
 
 
-@dataclass(frozen=True)
 class Spread:
-    """Expected absolute error of cells: a constant plus a weighted sum of B uncertainties, with weights (F, 1 + B)."""
+    """Expected absolute error of cells: a constant plus a weighted sum of their uncertainties.
 
-    shares: Floats
-    least: Floats
+    The weights are not negative. They are fitted to absolute `errors` (n, F) and uncertainties `doubts` (B, n, F).
+    """
 
-    @classmethod
-    def fit(cls, errors: Floats, doubts: Floats) -> "Spread":
-        """Fit non-negative weights that predict absolute `errors` (n, F) from uncertainties `doubts` (B, n, F)."""
+    def __init__(self, errors: Floats, doubts: Floats) -> None:
         known = ~np.isnan(errors)
         inputs = np.stack([np.ones_like(errors), *doubts]) * known
         size = np.abs(np.nan_to_num(errors))
@@ -203,8 +186,9 @@ class Spread:
         products = np.einsum("inf,jnf->fij", inputs, inputs) / n_cells[:, None, None]
         # If uncertainties are constant over cells, only this ridge makes the problem solvable.
         products += 1e-6 * np.maximum(np.trace(products, axis1=1, axis2=2), 1e-12)[:, None, None] * np.eye(len(inputs))
-        shares = best_weights(products, np.einsum("inf,nf->fi", inputs, size) / n_cells[:, None])
-        return cls(shares, np.maximum(SMALLEST_SPREAD * size.sum(0) / n_cells, 1e-12))
+        #: Weights (F, 1 + B), and the smallest expected error (F,).
+        self.shares = best_weights(products, np.einsum("inf,nf->fi", inputs, size) / n_cells[:, None])
+        self.least = np.maximum(SMALLEST_SPREAD * size.sum(0) / n_cells, 1e-12)
 
     def __call__(self, doubts: Floats) -> Floats:
         """Return the expected absolute error (n, F) of other cells, given their uncertainties (B, n, F)."""

@@ -58,7 +58,7 @@ class Judged:
     #: Correlation of predicted and measured values; NaN for features that do not vary.
     correlation: Floats
     #: Mean width of the intervals, and width of the intervals of a constant prediction.
-    width: Floats
+    held_out_width: Floats
     marginal_width: Floats
     #: Number of held-out cells with a value.
     n_cells: Codes
@@ -66,55 +66,43 @@ class Judged:
     @property
     def useless(self) -> Mask:
         """Mask (F,) of features that cannot be predicted and should not be used."""
-        alike = ~(self.width < USELESS * self.marginal_width)
-        unknown = np.isnan(self.correlation) | np.isinf(self.width)
+        alike = ~(self.held_out_width < USELESS * self.marginal_width)
+        unknown = np.isnan(self.correlation) | np.isinf(self.held_out_width)
         return unknown | (alike & ~(self.correlation > np.sqrt(1 - USELESS**2)))
 
 
-@dataclass(frozen=True)
 class FeatureModel:
-    """Fitted model that predicts F features of cells, with intervals."""
+    """Model that predicts features (n, F) of cells, with intervals.
 
-    candidates: Candidates
-    #: Weights (F, J) of the candidates.
-    weights: Floats
-    spread: Spread
-    #: Half widths (F,) of the intervals in units of the spread.
-    factor: Floats
-    #: Centre and scale (F,) that standardise the features. All other fields refer to standardised features.
-    centre: Floats
-    scale: Floats
-    judged: Judged
+    It is fitted to the reference cells `fit`. NaN means that a feature was not measured. Errors on the test cells of
+    `folds` determine the weights of candidates and the spread. The intervals are calibrated on these errors and on the
+    errors of the cells `calibration`, which alone may be too few.
+    """
 
-    @classmethod
-    def learn(
-        cls, cells: View, values: Floats, fit: Codes, calibration: Codes, folds: Folds, alpha: float
-    ) -> "FeatureModel":
-        """Learn features (n, F) of reference cells from the cells `fit`. NaN means that a feature was not measured.
-
-        Errors on the test cells of `folds` determine the weights of candidates and the spread. The intervals are
-        calibrated on these errors and on the errors of the cells `calibration`, which alone may be too few.
-        """
-        centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
+    def __init__(self, cells: View, values: Floats, fit: Codes, calibration: Codes, folds: Folds, alpha: float) -> None:
+        self.centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
         # Features that vary less than the precision of float32 are treated as constant.
-        varies = scale > 1e-6 * np.abs(centre)
-        scale = np.where(varies, scale, 1.0)
-        values = (values - centre) / scale * varies
-        parts = [Candidates.fit(cells[train], values[train])(cells[test]) for train, test in folds]
+        varies = scale > 1e-6 * np.abs(self.centre)
+        self.scale = np.where(varies, scale, 1.0)
+        # From here on, features are standardised.
+        values = (values - self.centre) / self.scale * varies
+        parts = [Candidates(cells[train], values[train])(cells[test]) for train, test in folds]
         predicted, doubts = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
         truth = values[np.concatenate([test for _, test in folds])]
-        weights = blend_values(predicted - truth)
-        spread = Spread.fit(truth - mixed(weights, predicted), doubts)
-        candidates = Candidates.fit(cells[fit], values[fit])
+        self.weights = blend_values(predicted - truth)
+        self.spread = Spread(truth - mixed(self.weights, predicted), doubts)
+        self.candidates = Candidates(cells[fit], values[fit])
         if len(calibration):
-            more = candidates(cells[calibration])
+            more = self.candidates(cells[calibration])
             predicted, doubts = (np.concatenate(both, axis=1) for both in zip((predicted, doubts), more, strict=True))
             truth = np.concatenate([truth, values[calibration]])
-        found, size = mixed(weights, predicted), spread(doubts)
-        factor = conformal_quantile(np.abs(truth - found) / size, alpha)
-        width, marginal = factor * size.mean(0), conformal_quantile(np.abs(truth), alpha)
-        judged = Judged(correlations(found, truth), 2 * width * scale, 2 * marginal * scale, (~np.isnan(truth)).sum(0))
-        return cls(candidates, weights, spread, factor, centre, scale, judged)
+        found, size = mixed(self.weights, predicted), self.spread(doubts)
+        #: Half widths (F,) of the intervals in units of the spread.
+        self.factor = conformal_quantile(np.abs(truth - found) / size, alpha)
+        width, marginal = self.factor * size.mean(0), conformal_quantile(np.abs(truth), alpha)
+        self.judged = Judged(
+            correlations(found, truth), 2 * width * self.scale, 2 * marginal * self.scale, (~np.isnan(truth)).sum(0)
+        )
 
     def __call__(self, cells: View) -> tuple[Floats, Floats]:
         """Return predictions (n, F) and half widths of their intervals (n, F)."""
@@ -146,7 +134,7 @@ def predict_features(
     _check_folds(features, fit, folds, batch_key)
     share = _depth_share(query)
     known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
-    model = FeatureModel.learn(known, features.values, fit, calibration, folds, alpha)
+    model = FeatureModel(known, features.values, fit, calibration, folds, alpha)
     # Training cells are corrected for their influence on the loadings, so that they are comparable to the query.
     auc = separation(known.y[calibration if len(calibration) else fit], new.y[query.expressing], seed)
     widened = WIDER if auc > DOUBTFUL and batch_key is None else 1.0
@@ -211,7 +199,7 @@ def _view(query: Query) -> View:
 
 def _warn(judged: Judged, auc: float, widened: float, names: list[str], batch_key: str | None, alpha: float) -> None:
     """Warn about features that should not be used, and about a query that differs from the reference."""
-    constant, unbounded = np.isnan(judged.correlation), np.isinf(judged.width)
+    constant, unbounded = np.isnan(judged.correlation), np.isinf(judged.held_out_width)
     infinite = "their intervals are infinite; pass a larger alpha"
     useless = "their intervals are as wide as without a prediction; do not use them"
     for mask, problem, advice in (
@@ -235,11 +223,8 @@ def feature_slots(
     """Return predictions (n, F), their intervals and the quality of the model as slots to write into `adata`."""
     frame, judged, weights = {"index": adata.obs_names, "columns": column_names(names)}, model.judged, model.weights
     candidates = {"candidate": np.array(CANDIDATES), "weight": weights.mean(0), "weights": weights.astype(np.float32)}
-    table = {
-        "name": np.array(frame["columns"], dtype=str), "correlation": judged.correlation,
-        "width": 2 * half.mean(0) if len(half) else judged.width, "held_out_width": judged.width,
-        "marginal_width": judged.marginal_width, "useless": judged.useless, "n_cells": judged.n_cells,
-    }  # fmt: skip
+    width = 2 * half.mean(0) if len(half) else judged.held_out_width
+    table = {"name": np.array(frame["columns"], dtype=str), "width": width, "useless": judged.useless, **vars(judged)}
     values = {keys.mean: mean, keys.low: mean - half, keys.high: mean + half}
     obsm = {key: pd.DataFrame(part, **frame) for key, part in values.items()}
     return Slots(obsm=obsm, uns={keys.uns: record | {"features": table, "candidates": candidates}})
