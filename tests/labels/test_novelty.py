@@ -105,3 +105,10 @@ def test_features_of_a_cell_at_a_mean_are_bounded():
     features = groups.features(np.concatenate([y[:30].mean(0)[None], [[-1e4, -1e4]]]))
     assert features[0, 0] == pytest.approx(np.log(1e-12), abs=15)
     assert features[1, 1] == pytest.approx(np.log(1e-3), abs=1e-3)
+
+
+def test_scores_of_equal_cells_have_equal_p_values():
+    """Rounding decided on which side of a calibration cell its copy was."""
+    known = np.array([0.5, 1.0, 2.0])
+    for rounding in (-1e-6, 0, 1e-6):
+        np.testing.assert_array_equal(p_values(np.array([1.0 + rounding, 3.0]), known), [0.75, 0.25])

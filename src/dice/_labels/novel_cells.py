@@ -28,6 +28,8 @@ from dice._types import Codes, Floats, Mask
 UNLIKE_RATE = 0.01
 #: False-discovery rate of novel groups in the status of labels, as in :func:`dice.tl.novelty`.
 FDR = 0.1
+#: Largest difference of two scores of equal cells.
+ROUNDING = 1e-5
 #: Warn that the test has no power if no cell is called and a call would take at least this share of the cells. At a
 #: rate of .1, this is the case with up to 100 calibration cells.
 POWERLESS = 0.1
@@ -88,9 +90,9 @@ def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
 def p_values(scores: Floats, calibration: Floats) -> Floats:
     """Return p-values in the shape of `scores`: the share of calibration scores (m,) that are at least as large.
 
-    The score itself counts as one of them, so a p-value is never zero.
+    The score itself counts as one of them, so a p-value is never zero. Scores that differ by `ROUNDING` are equal.
     """
-    worse = len(calibration) - np.searchsorted(np.sort(calibration), scores, side="left")
+    worse = len(calibration) - np.searchsorted(np.sort(calibration), scores - ROUNDING, side="left")
     return np.asarray((worse + 1) / (len(calibration) + 1))
 
 

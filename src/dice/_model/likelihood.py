@@ -165,9 +165,10 @@ class GaussianLikelihood:
     def read(self, chunk: Chunk) -> tuple[Floats, Floats]:
         """Return noisy latents y (n, k) of a chunk of the observed genes, and the noise variance (n,) of every cell.
 
-        The variance is the weighted residual sum of squares per degree of freedom.
+        The variance is the weighted residual sum of squares per degree of freedom. Sums are in double precision, so
+        that the kind of matrix and the size of chunks hardly ever change a bit of the latents.
         """
-        x = self.standardizer(chunk)
+        x = self.standardizer(chunk, np.float64)
         products = x @ self._weighted
         y, explained = products @ self._maps[0], np.einsum("nk,nk->n", products, products @ self._maps[1])
         energy = np.maximum(x.squared_norms(self.weights) - explained, 0)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy import sparse
 
 from dice._types import Chunk, Codes, Floats
@@ -62,16 +63,18 @@ class Standardizer:
     center: Floats
     cap: float
 
-    def __call__(self, chunk: Chunk) -> Standardized:
+    def __call__(self, chunk: Chunk, dtype: DTypeLike = np.float32) -> Standardized:
+        """Return standardised cells, computed in `dtype`."""
         if sparse.issparse(chunk):
-            return self._sparse(chunk.astype(np.float32))
-        values = (np.asarray(chunk, dtype=np.float32) - self.mean) / self.scale
+            return self._sparse(chunk.astype(dtype))
+        values = np.subtract(chunk, self.mean, dtype=dtype)
+        values /= self.scale
         np.clip(values, -self.cap, self.cap, out=values)
         values -= self.center
         return Standardized(values, None)
 
     def _sparse(self, chunk: sparse.csr_array) -> Standardized:
-        zero = np.clip(-self.mean / self.scale, -self.cap, self.cap)
+        zero = np.clip(-self.mean.astype(chunk.dtype) / self.scale, -self.cap, self.cap)
         genes = chunk.indices
         values = (chunk.data - self.mean[genes]) / self.scale[genes]
         np.clip(values, -self.cap, self.cap, out=values)
