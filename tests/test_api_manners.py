@@ -19,7 +19,7 @@ FUNCTIONS = {
 ON_ANNDATA = {name: f for name, f in FUNCTIONS.items() if name.split(".")[0] in {"pp", "tl", "pl"}}
 #: Words that mean one thing, with what their documentation must speak of.
 WORDS = {
-    "key": r"[Kk]ey of the (transferred labels|clusters|predictions|result)|[Cc]olumn|predicted|novelty",
+    "key": r"[Kk]ey of the (transferred labels|clusters|predicted features|result)",
     "use_rep": r"obsm|embedding|PCA",
     "batch_key": r"(``|adata\.)obs",
     "reference_batch_key": r"reference\.obs",
@@ -57,6 +57,25 @@ def test_one_word_means_one_thing():
                 text = re.search(rf"^{word}\n((?:    .*\n)+)", doc, re.MULTILINE)
                 assert text, (name, word)
                 assert re.search(meaning, text[1]), (name, word, text[1])
+
+
+def test_a_shared_parameter_has_one_type_one_default_and_one_place():
+    """The parameters that most verbs share. Their order is that of this table."""
+    shared = {
+        "layer": ("str | None", None), "gene_key": ("str | None", None), "prior_key": ("str", "dice"),
+        "random_state": ("int | numpy.random._generator.Generator | numpy.random.mtrand.RandomState | None", 0),
+        "copy": ("bool", False),
+    }  # fmt: skip
+    for name, function in FUNCTIONS.items():
+        parameters = inspect.signature(function).parameters
+        found = [word for word in parameters if word in shared]
+        assert found == [word for word in shared if word in parameters], name
+        for word in found:
+            own = parameters[word]
+            assert (inspect.formatannotation(own.annotation), own.default) == shared[word], (name, word)
+        assert "alpha" not in parameters or parameters["alpha"].default == 0.1, name
+        last = [word for word in ("key_added", "random_state", "copy") if word in parameters]
+        assert last == list(parameters)[len(parameters) - len(last) :] or name in {"tl.denoise_to_zarr"}, name
 
 
 def test_every_public_name_resolves():

@@ -46,7 +46,8 @@ def is_number(value: Any) -> bool:
 
 
 def seed(value: Any) -> int:
-    """Return a `random_state` as a whole number; a generator of numpy draws one."""
+    """Return a `random_state` as a whole number. A generator of NumPy draws one, and None draws a new one."""
+    value = np.random.default_rng() if value is None else value
     if isinstance(value, np.random.Generator):
         return int(value.integers(2**63))
     if isinstance(value, np.random.RandomState):

@@ -12,5 +12,5 @@ Codes: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 #: Cells x genes: a dense array or a scipy CSR matrix (which has no type that can be named).
 Chunk: TypeAlias = Any
-#: Type of every ``random_state``.
-Seed: TypeAlias = int | np.random.Generator | np.random.RandomState
+#: Type of every ``random_state``: None draws a new seed.
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None

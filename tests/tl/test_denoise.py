@@ -254,7 +254,7 @@ def test_any_number_type(query, reference, dtype):
         ({"rho": (5, -1)}, r"`rho` must be .*got \(5, -1\)"),
         ({"rho": "much"}, "`rho` must be .*got 'much'"),
         ({"likelihood": lambda: dice.StudentT(df=0.5)}, "`df` must be .*got 0.5"),
-        ({"random_state": None}, "`random_state` must be .*got None"),
+        ({"random_state": "none"}, "`random_state` must be .*got 'none'"),
         ({"likelihood": lambda: dice.Gaussian(None)}, "`noise` must be .*got None"),
         ({"key_added": None}, "`key_added` must be .*got None"),
         ({"likelihood": lambda residual: residual, "rho": 30}, r"one log density for each cell, shape \(cells,\)"),

@@ -94,7 +94,7 @@ class Parameter:
         """Parse the text of a flag: a number, several numbers with commas between them, a word, or none."""
         if text == "none" and (nothing := re.search("None|False", self.annotation)):
             return ast.literal_eval(nothing[0])
-        if not re.search(r"\b(int|float|Rho|Noise|Level)\b", self.annotation):
+        if not re.search(r"\b(int|float|Rho|Noise|Level|Seed)\b", self.annotation):
             return text
         try:
             return ast.literal_eval(text)

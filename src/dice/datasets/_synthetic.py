@@ -46,7 +46,7 @@ _QUERIES = {
 
 
 def synthetic(
-    setup: Literal[1, 2, 3, 4], *, random_state: Seed = 0, n_reference: int = 1600, n_query: int = 400
+    setup: Literal[1, 2, 3, 4], *, n_reference: int = 1600, n_query: int = 400, random_state: Seed = 0
 ) -> tuple[AnnData, AnnData]:
     """Reference and query of the paper's synthetic Setups 1 to 4.
 
@@ -65,12 +65,12 @@ def synthetic(
     ----------
     setup
         Number of the setup, 1 to 4.
-    random_state
-        Seed.
     n_reference
         Number of reference cells.
     n_query
         Number of query cells.
+    random_state
+        Seed.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def synthetic(
 
 
 def mismatch(
-    kind: Literal["fewer", "more"] = "fewer", *, random_state: Seed = 0, n_reference: int = 8000, n_query: int = 2000
+    kind: Literal["fewer", "more"] = "fewer", *, n_reference: int = 8000, n_query: int = 2000, random_state: Seed = 0
 ) -> tuple[AnnData, AnnData]:
     """Reference and query whose clusters do not match, from the paper's study of rho.
 
@@ -112,12 +112,12 @@ def mismatch(
     kind
         ``"fewer"``: all query cells come from the reference's first cluster. ``"more"``: all come
         from a sixth cluster that the reference lacks, at least six standard deviations away.
-    random_state
-        Seed.
     n_reference
         Number of reference cells.
     n_query
         Number of query cells.
+    random_state
+        Seed.
 
     Returns
     -------

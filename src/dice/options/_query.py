@@ -93,7 +93,7 @@ class Options:
     layer: str | None = None
     gene_key: str | None = None
     check: Any = True
-    random_state: int = 0
+    random_state: Any = 0
     uncertainty: bool = True
     #: Device and chunk size, from the package-wide settings at the start of the call.
     device: str = field(default_factory=lambda: settings.device)

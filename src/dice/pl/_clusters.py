@@ -42,7 +42,7 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     adata
         Cells after :func:`dice.tl.cluster`.
     key
-        Column of ``obs`` with the clusters.
+        Key of the clusters.
     markers
         Genes from :func:`dice.tl.cluster_markers`. The branch of each side of a split shows its first genes with an
         adjusted p-value below 0.05: three, or as many as fit.

@@ -13,10 +13,10 @@ from dice._plot import Drawn, draw, panels, plot
 @plot
 def comparison(
     adata: AnnData,
+    reference: AnnData | None = None,
     *,
     color: str | Sequence[str] | None = None,
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
-    reference: AnnData | None = None,
     reference_rep: str = "X_dice_pca",
 ) -> Drawn:
     """Draw UMAPs of the projection and of the denoised embedding side by side.
@@ -29,15 +29,15 @@ def comparison(
     ----------
     adata
         AnnData object with representations in ``obsm``, for example after :func:`dice.tl.denoise`.
+    reference
+        The reference of the query. All panels then show the UMAP of the reference in grey, with the query placed on
+        it. `reference` is not changed.
     color
         Columns of ``obs``, genes, or columns of tables in ``obsm``, for example ``"protein_dice:CD4"`` for a predicted
         protein. None draws all cells in one colour. Labels have the colours of ``uns[f"{color}_colors"]`` if they
         exist. Cells without a value are light grey.
     use_rep
         Key or keys of ``obsm``.
-    reference
-        The reference of the query. All panels then show the UMAP of the reference in grey, with the query placed on
-        it. `reference` is not changed.
     reference_rep
         Key of ``reference.obsm`` that the map is computed from.
     show, save, return_fig

@@ -23,7 +23,7 @@ BOX_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @plot
 def distribution(
-    adata: AnnData, key: str = "dice_uncertainty", *, groupby: str | None = None, use_rep: str | None = None
+    adata: AnnData, color: str = "dice_uncertainty", *, groupby: str | None = None, use_rep: str | None = None
 ) -> Drawn:
     """Draw a map of the cells coloured by a number, and the distribution of this number per label.
 
@@ -38,7 +38,7 @@ def distribution(
     ----------
     adata
         Query after :func:`dice.tl.denoise` or :func:`dice.tl.novelty`.
-    key
+    color
         Column of ``obs`` with numbers, for example ``"dice_uncertainty"`` or ``"dice_novelty"``.
     groupby
         Column of ``obs`` with labels. None draws the groups that were tested for novelty, or else a histogram of all
@@ -65,8 +65,8 @@ def distribution(
     >>> len(figure.axes)
     2
     """
-    numbers = read_numbers(adata, key, step=WRITTEN_BY.get(key))
-    keys, columns = NoveltyKeys(key), read.names(adata, "obs")
+    numbers = read_numbers(adata, color, step=WRITTEN_BY.get(color))
+    keys, columns = NoveltyKeys(color), read.names(adata, "obs")
     tested = _tested(adata, keys, columns)
     groupby = tested if groupby is None else groupby
     groups = None if groupby is None else read_groups(adata, groupby)
@@ -78,7 +78,7 @@ def distribution(
     height = max(PANEL, ROW * len(rows))
     figure, axes = panels(2, widths=(height, PANEL), height=height, square=False)
     draw.row(axes[:1], numbers, [(draw.TITLES.get(use_rep, use_rep), where)])
-    axes[1].set_xlabel(key)
+    axes[1].set_xlabel(color)
     if groups is None:
         axes[1].hist(numbers.values[~numbers.missing], bins=30, color=SAFE[0])
         axes[1].set_ylabel("cells")

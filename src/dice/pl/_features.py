@@ -45,7 +45,7 @@ def features(
     truth_key
         Measured features of `adata`, given like `features_key`. None uses `features_key` if `adata` has it.
     key
-        Key of the predictions. None uses the default of :func:`dice.tl.transfer_features`.
+        Key of the predicted features. None uses the default of :func:`dice.tl.transfer_features`.
     show, save, return_fig
         As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
         if the backend can show figures.

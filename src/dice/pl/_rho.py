@@ -34,7 +34,7 @@ def rho(
     color: str | None = None,
     n_cells: int = 2_000,
     use_rep: str = "X_dice",
-    curve_key: str = "dice_rho",
+    key: str = "dice_rho",
     prior_key: str = "dice",
 ) -> Drawn:
     """Draw the tuning curve of rho, and the cells for several values of rho on one UMAP with the reference in grey.
@@ -59,8 +59,8 @@ def rho(
         Maximum number of query cells to draw, and of reference cells. They are evenly spaced.
     use_rep
         Key of the denoised embedding.
-    curve_key
-        Key of the tuning curve in ``uns``.
+    key
+        Key of the result of :func:`dice.tl.tune_rho`.
     prior_key
         Key of the prior in ``uns``. The projection of the reference is ``reference.obsm[f"X_{prior_key}_pca"]``.
     show, save, return_fig
@@ -82,7 +82,7 @@ def rho(
     """
     from dice._data.store import find_prior
 
-    n_cells, curve = whole_number("n_cells", n_cells), read.record(adata, curve_key)
+    n_cells, curve = whole_number("n_cells", n_cells), read.record(adata, key)
     maps, ground, colors = [], None, None
     if curve is None or reference is not None or prior_key in read.names(adata, "uns"):
         cells = adata[subsample(np.arange(adata.n_obs), n_cells)].to_memory()

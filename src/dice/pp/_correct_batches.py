@@ -53,7 +53,7 @@ def correct_batches(
     check
         Whether to refuse raw counts and scaled genes.
     random_state
-        Seed: the same seed and input give the same result. Global random state is untouched.
+        Seed. The same seed and input give the same result. Global random state is untouched.
     copy
         Return a copy instead of writing to `adata`.
 

@@ -27,6 +27,7 @@ from dice._labels.summary import summarize
 from dice._query.query import one_reading
 from dice._train.cells import choose_genes, fitting_prior, look_ahead
 from dice._train.train import check_settings
+from dice._types import Seed
 from dice.options import FOR_LABELS, Checks, LabelsKey, Levels, Options, Shift, Training
 from dice.tl._cluster import cluster
 from dice.tl._denoise import denoise
@@ -53,7 +54,7 @@ def annotate(
     training: Training = Training(),
     report: str | os.PathLike[str] | None = None,
     prior_key: str = "dice",
-    random_state: int | np.random.Generator = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Denoise, cluster and label a query with a reference in one call.
@@ -67,10 +68,12 @@ def annotate(
     adata
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
-        An AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path or name, or a
-        list of these (:doc:`/priors`). A prior in an AnnData object is used if the query has 80 % of the prior's genes.
+        An AnnData object with log-normalised expression or raw counts, or the path or name of a prior. It can also be
+        a :class:`dice.Prior`, or a list of references (:doc:`/priors`). A prior in an AnnData object is used if the
+        query has 80 % of the prior's genes.
     labels_key
-        Column of ``reference.obs`` with labels, columns from coarse to fine, or a :class:`dice.Levels`.
+        Column of ``reference.obs`` with labels, or columns from coarse to fine. A :class:`dice.Levels` adds a
+        hierarchy.
     alpha
         Share of cells whose prediction set may miss the true label, and of confident cells whose label may be wrong.
     n_top_genes
@@ -94,7 +97,7 @@ def annotate(
     prior_key
         Key of the prior in the reference.
     random_state
-        Seed, or a :class:`numpy.random.Generator` to draw it from.
+        Seed. A generator of NumPy draws one, and None takes a new one each time.
     copy
         Return a copy of the query instead of writing to it. A new prior is stored in the reference in any case.
 

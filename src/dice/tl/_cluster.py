@@ -28,6 +28,7 @@ from dice._model.counts import TARGET_SUM
 from dice._query.query import Query
 from dice._query.samples import denoised_query
 from dice._train.cells import choose_genes
+from dice._types import Seed
 from dice.options import Options
 from dice.tl._denoise import denoise
 from dice.tl._train_prior import train_prior
@@ -49,7 +50,7 @@ def cluster(
     use_rep: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",
-    random_state: int = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Find clusters that a second measurement of the same cells would tell apart, and their tree.

@@ -11,6 +11,7 @@ from dice._data.values import takes_counts
 from dice._data.write import check_writable, embedding_key, write
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
+from dice._types import Seed
 from dice.options import Checks, Direct, Gaussian, Gibbs, LogDensity, Options, Rho, Shift, StudentT
 
 
@@ -29,7 +30,7 @@ def denoise(
     check: bool | Checks = True,
     prior_key: str = "dice",
     key_added: str = "X_dice",
-    random_state: int = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Denoise a query with the prior of a reference.
@@ -37,11 +38,11 @@ def denoise(
     Parameters
     ----------
     adata
-        The query, with expression that is log-normalised like the reference's. Genes are matched by name. Genes that
-        the query lacks are treated as unobserved, not as zero.
+        The query: log-normalised expression, or raw counts. Genes are matched by name. Genes that the query lacks are
+        treated as unobserved, not as zero.
     reference
-        AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one. None uses the prior inside
-        `adata`.
+        AnnData object with a prior, or the path or name of a prior. It can also be a :class:`dice.Prior`. None uses the
+        prior inside `adata`.
     rho
         Standard deviation of Gaussian noise that is assumed in addition to the noise of the likelihood, in PCA units.
         Larger values move cells further towards the reference. ``"auto"`` is 0 with the noise of counts, and otherwise
@@ -77,7 +78,8 @@ def denoise(
     key_added
         Key of the embedding; other slots derive their name from it.
     random_state
-        Seed. The random numbers of a cell depend on the seed and the name of the cell, not on other cells.
+        Seed. A generator of NumPy draws one, and None takes a new one each time. The random numbers of a
+        cell depend on the seed and the name of the cell, not on other cells.
     copy
         Return a copy instead of writing to `adata`.
 

@@ -22,8 +22,8 @@ def denoise_to_zarr(
     copy_x: bool = True,
     overwrite: bool = False,
     chunk_size: int | None = None,
-    key_added: str = "X_dice",
     prior_key: str = "dice",
+    key_added: str = "X_dice",
     **options: Any,
 ) -> None:
     """Denoise a query from a file into a zarr store, without reading all of its expression at once.
@@ -36,7 +36,7 @@ def denoise_to_zarr(
     source
         The query: path of an .h5ad file or a .zarr store, or an AnnData object of any kind.
     reference
-        AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one.
+        AnnData object with a prior, or the path or name of a prior. It can also be a :class:`dice.Prior`.
     output
         Path of the store to write.
     copy_x
@@ -46,10 +46,10 @@ def denoise_to_zarr(
     chunk_size
         Number of cells in a chunk. None is ``dice.settings.chunk_size`` or, if that is None, about 64 MB of dense
         expression.
-    key_added
-        Key of the embedding; other slots derive their name from it.
     prior_key
         Key of the prior in the reference.
+    key_added
+        Key of the embedding; other slots derive their name from it.
     **options
         Other arguments of :func:`denoise`: `rho`, `n_samples`, `likelihood`, `method`, `shift`, ...
 

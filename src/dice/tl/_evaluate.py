@@ -16,7 +16,7 @@ from dice._data.read import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
 from dice._labels.summary import score_labels
-from dice._types import Floats
+from dice._types import Floats, Seed
 
 
 def evaluate(
@@ -28,9 +28,9 @@ def evaluate(
     batch_key: str | None = None,
     resolution: float = 1.0,
     n_neighbors: int = 15,
-    random_state: int = 0,
     key: str | None = None,
     label_map: Mapping[str, str | Sequence[str]] | None = None,
+    random_state: Seed = 0,
 ) -> pd.DataFrame:
     """Score representations of cells, or transferred labels, against known labels. Nothing is written.
 
@@ -56,13 +56,13 @@ def evaluate(
         Resolution of the clustering for ``ari_fixed``. Unlike the best resolution, it is not chosen by labels.
     n_neighbors
         Size of the neighbourhoods in the graphs for clustering and UMAP.
-    random_state
-        Seed of UMAP and of the clusterings.
     key
         With ``"labels"``, the key of the transferred labels; None uses ``f"{labels_key}_dice"``.
     label_map
         With ``"labels"``, a dict from known labels to their names in the reference, one name or several for each
         label. Labels that are not in the dict keep their name.
+    random_state
+        Seed of UMAP and of the clusterings.
 
     Returns
     -------

@@ -8,6 +8,7 @@ from dice._data.store import Reference
 from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
+from dice._types import Seed
 
 #: Distances that the neighbour searches for few cells and for many cells both support.
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
@@ -23,7 +24,7 @@ def neighbors(
     use_rep: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_neighbors",
-    random_state: int = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Compute a neighbour graph that is averaged over posterior samples, in scanpy's format.

@@ -19,6 +19,7 @@ from dice._model.offsets import SoftClusters
 from dice._model.training_data import assign_roles
 from dice._train.cells import ReferenceCells, reduce, training_data
 from dice._train.train import check_settings, record, train_denoiser
+from dice._types import Seed
 from dice.options import LabelsKey, Levels, Mixup, Training, torch_device
 
 
@@ -36,7 +37,7 @@ def train_prior(
     training: Training = Training(),
     check: bool = True,
     key_added: str = "dice",
-    random_state: int | np.random.Generator = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Learn PCA loadings and a denoiser on a reference.
@@ -56,9 +57,9 @@ def train_prior(
         Number k of principal components. ``"elbow"`` is the elbow of the singular values, as in the paper. ``"auto"``
         is 50, or half the number of cells or genes if there are fewer than 100.
     labels_key
-        Column of ``adata.obs`` with labels, columns from coarse to fine, or a :class:`dice.Levels`. The prior then
-        contains classifiers of the labels (:func:`dice.tl.transfer_labels`). Labels do not change the denoiser of the
-        default preset.
+        Column of ``adata.obs`` with labels, or columns from coarse to fine. A :class:`dice.Levels` adds a hierarchy.
+        The prior then contains classifiers of the labels (:func:`dice.tl.transfer_labels`). Labels do not change the
+        denoiser of the default preset.
     preset
         ``"default"`` learns the noise of counts. The other presets assume Gaussian noise: ``"paper"`` and
         ``"paper-small"`` are the paper's networks and schedules, and ``"gmm"`` is a Gaussian mixture, which is fitted
@@ -81,7 +82,8 @@ def train_prior(
     key_added
         Key of the prior; other slots derive their name from it. An earlier prior with this key is replaced.
     random_state
-        Seed, or a :class:`numpy.random.Generator` to draw it from. The same seed and input give the same prior.
+        Seed. A generator of NumPy draws one, and None takes a new one each time. The same seed and input
+        give the same prior.
     copy
         Return a copy instead of writing to `adata`.
 

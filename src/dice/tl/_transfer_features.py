@@ -17,6 +17,7 @@ from dice._data.write import check_writable, write
 from dice._features.transfer import N_SAMPLES, feature_slots, predict_features
 from dice._keys import FeatureKeys
 from dice._query.query import Query
+from dice._types import Seed
 from dice.options import Checks, Options, Shift
 
 
@@ -34,7 +35,7 @@ def transfer_features(
     check: bool | Checks = True,
     prior_key: str = "dice",
     key_added: str | None = None,
-    random_state: int = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Predict features of every query cell, with intervals that hold the true value with probability 1 - alpha.

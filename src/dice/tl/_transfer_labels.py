@@ -23,6 +23,7 @@ from dice._labels.slots import count_votes, label_keys, label_slots, safe_slots
 from dice._labels.stored import check_model, levels_of, read_or_learn
 from dice._model.arrays import separation
 from dice._query.query import Query
+from dice._types import Seed
 from dice.options import Checks, Classifier, LabelsKey, Options, Sets, Shift
 
 #: How the query is compared with the reference: by the average of all views, by one view, or by a stored shift.
@@ -49,7 +50,7 @@ def transfer_labels(
     check: bool | Checks = True,
     prior_key: str = "dice",
     key_added: str | None = None,
-    random_state: int = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Label every query cell, with a probability and a set that holds the true label with probability 1 - alpha.

@@ -11,6 +11,7 @@ from dice._data.values import takes_counts
 from dice._data.write import Slots, check_writable, result_key, write
 from dice._query.query import Query
 from dice._query.rho import find_curve
+from dice._types import Seed
 from dice.options import Checks, Options
 
 
@@ -26,7 +27,7 @@ def tune_rho(
     check: bool | Checks = True,
     prior_key: str = "dice",
     key_added: str = "dice_rho",
-    random_state: int = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Find the rho that predicts held-out counts or genes best. Labels of the query are not used.
