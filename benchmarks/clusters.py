@@ -45,7 +45,8 @@ from scipy import sparse
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 import dice
-from dice._data.graph import leiden
+from dice._clusters.partition import as_graph, communities
+from dice._data.graph import neighbor_graph
 from dice._model.counts import halves, recover, split
 
 TRAINING = dice.Training(calibration_fraction=0.0, max_steps=600)
@@ -100,7 +101,7 @@ def by_dice(cells: ad.AnnData, seed: int, batch_key: str | None = None) -> np.nd
 
 
 def at_default(cells: Embedding, seed: int) -> np.ndarray:
-    return leiden(cells, random_state=seed)
+    return communities(neighbor_graph(cells, 15), 1.0, random_state=seed)
 
 
 #: What clusters the projection.
@@ -240,7 +241,7 @@ def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]
         start = time.perf_counter()
         dice.tl.neighbors(query)
         graph = query.obsp["dice_neighbors_connectivities"]
-        clusters = leiden(graph, random_state=seed)
+        clusters = communities(as_graph(graph), 1.0, random_state=seed)
         yield row(GRAPH, clusters, time.perf_counter() - start, graph)
     if {OURS, BATCHED} & set(methods):
         for part in two:

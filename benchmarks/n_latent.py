@@ -29,7 +29,8 @@ from sklearn.linear_model import LogisticRegression
 from trial import some
 
 import dice
-from dice._data.graph import leiden
+from dice._clusters.partition import communities
+from dice._data.graph import neighbor_graph
 
 N_LATENT = ("elbow", "25", "50", "60", "100")
 
@@ -67,7 +68,7 @@ def score(reference: ad.AnnData, query: ad.AnnData, key: str) -> dict[str, float
     return {
         "knn_f1": vote(train, known, test, truth),
         "logreg": float(regression.score(test / train.std(), truth)),
-        "ari": dice.metrics.ari(truth, leiden(test)),
+        "ari": dice.metrics.ari(truth, communities(neighbor_graph(test, 15), 1.0)),
     }
 
 

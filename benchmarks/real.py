@@ -38,7 +38,8 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
-from dice._data.graph import leiden
+from dice._clusters.partition import communities
+from dice._data.graph import neighbor_graph
 
 #: What rows named DICE differ in: rho in latent scales (None: default).
 VARIANTS: dict[str, float | None] = {"DICE": None, "DICE rho 0.2": 0.2}
@@ -95,7 +96,7 @@ def figures(
         "v": sweep.v_measure.max(),
         "ari_1": default.ari,
         "nmi_1": default.nmi,
-        "stability": np.mean(list(_stability(graph, leiden(whole), seed))),
+        "stability": np.mean(list(_stability(graph, _leiden(whole), seed))),
     }
     if embedding is not None:
         found |= {
@@ -105,11 +106,16 @@ def figures(
     return {name: float(value) for name, value in found.items()}
 
 
+def _leiden(cells: object) -> np.ndarray:
+    """Leiden clusters of an embedding, or of a graph, with scanpy's defaults."""
+    return communities(neighbor_graph(cells, 15), 1.0)
+
+
 def _stability(graph: Callable[[np.ndarray], object], clusters: np.ndarray, seed: int) -> Iterator[float]:
     for repeat in range(2):
         rng = np.random.default_rng([seed, repeat])
         some = np.sort(rng.permutation(len(clusters))[: len(clusters) * 4 // 5])
-        yield dice.metrics.ari(clusters[some], leiden(graph(some)))
+        yield dice.metrics.ari(clusters[some], _leiden(graph(some)))
 
 
 def averaged(samples: np.ndarray) -> Callable[[np.ndarray], object]:

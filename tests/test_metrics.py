@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dice import metrics
 from dice._clusters.partition import communities
-from dice._data.graph import leiden, neighbor_graph
+from dice._data.graph import neighbor_graph
 from dice._errors import InputError
 
 MODULES = ["_clustering", "_embedding"]
@@ -205,6 +205,10 @@ def test_paper_resolutions() -> None:
     assert found[20:] == pytest.approx(np.arange(2, 21) / 10)
 
 
+def leiden(values: object, *, resolution: float = 1.0, random_state: int = 0) -> np.ndarray:
+    return communities(neighbor_graph(values, 15), resolution, random_state=random_state)
+
+
 def louvain(values: np.ndarray, *, resolution: float = 1.0) -> np.ndarray:
     return communities(neighbor_graph(values, 15), resolution, method="louvain")
 
@@ -304,6 +308,14 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
 
 
 @pytest.mark.parametrize(
+    "odd", [[], [0.0], [-1.0], [1.0, 0.0], [np.nan], [np.inf], ["a"], [None], [[1.0]], 1.0, [True]]
+)
+def test_resolutions_are_positive_numbers(odd) -> None:
+    with pytest.raises(InputError, match="Resolutions must be positive numbers"):
+        metrics.leiden_sweep(TWO, resolutions=odd)
+
+
+@pytest.mark.parametrize(
     ("call", "fix"),
     [
         (lambda: metrics.silhouette([1.0, 2.0], ["a", "b"]), "pass a 2-D array"),
@@ -324,9 +336,7 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.ari(["a"], [1, 2]), "1 labels but 2 clusters"),
         (lambda: metrics.ari(["a", None], [None, 1]), "check for missing values"),
         (lambda: metrics.nmi(["a"], [1], average="min"), r"must be one of \['arithmetic', 'max'\]"),
-        (lambda: metrics.leiden_sweep(TWO, resolutions=[0]), "positive numbers"),
         (lambda: leiden([[0.0]]), "needs two cells"),
-        (lambda: metrics.leiden_sweep(TWO, resolutions=[]), "positive numbers"),
         (lambda: metrics.leiden_sweep(TWO, ["a"]), "one entry per cell"),
         (lambda: metrics.leiden_sweep(TWO, method="lpa"), r"must be one of \['leiden', 'louvain'\]"),
     ],

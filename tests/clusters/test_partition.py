@@ -8,7 +8,6 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
 from dice._clusters import partition
-from dice._errors import InputError
 
 
 def cliques(n=4, size=6, between=0.05):
@@ -37,15 +36,6 @@ def test_weights_count_and_not_edges_alone():
     together, _ = cliques(2, between=1.0)
     assert adjusted_rand_score(partition.communities(partition.as_graph(apart), 0.3), known) == 1
     assert len(np.unique(partition.communities(partition.as_graph(together), 0.3))) == 1
-
-
-@pytest.mark.parametrize(
-    "odd", [[], [0.0], [-1.0], [1.0, 0.0], [np.nan], [np.inf], ["a"], [None], [[1.0]], 1.0, [True]]
-)
-def test_resolutions_are_positive_numbers(odd):
-    with pytest.raises(InputError, match="Resolutions must be positive numbers"):
-        partition.check_resolutions(odd)
-    partition.check_resolutions([0.01, 3])
 
 
 def test_neighbours_are_the_nearest_cells():

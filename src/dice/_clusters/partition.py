@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dice._arguments import is_number, short_seed
-from dice._errors import InputError
+from dice._arguments import short_seed
 from dice._types import Codes, Floats
 
 if TYPE_CHECKING:
@@ -95,11 +94,6 @@ def communities(
         else:
             found = graph.community_multilevel(weights="weight", resolution=resolution)
     return np.asarray(found.membership, dtype=np.intp)
-
-
-def check_resolutions(resolutions: Sequence[float]) -> None:
-    if np.ndim(resolutions) != 1 or not len(resolutions) or not all(is_number(one) and one > 0 for one in resolutions):
-        raise InputError("Resolutions must be positive numbers: pass for example 1.0, or several.")
 
 
 @contextmanager

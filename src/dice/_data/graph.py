@@ -12,12 +12,12 @@ from scipy import sparse
 
 from dice import _log
 from dice._arguments import as_embedding, short_seed, whole_number
-from dice._clusters.partition import as_graph, check_resolutions, communities
+from dice._clusters.partition import as_graph
 from dice._data import read
 from dice._data.write import Slots, write
 from dice._errors import InputError
 from dice._processes import openmp_threads_kept
-from dice._types import Codes, Floats
+from dice._types import Floats
 
 if TYPE_CHECKING:
     from igraph import Graph
@@ -35,12 +35,6 @@ MAX_EXACT = 50_000
 MAP_NEIGHBORS = 15
 #: The map of the last reference, so that the next figure of the same reference is quick.
 _last_map: dict[str, "Map"] = {}
-
-
-def leiden(cells: Any, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
-    """Return Leiden clusters of an embedding (n, k), or of a graph given as sparse connectivities (n, n)."""
-    check_resolutions([resolution])
-    return communities(neighbor_graph(cells, n_neighbors), resolution, random_state=random_state)
 
 
 def neighbor_graph(cells: Any, n_neighbors: int) -> "Graph":

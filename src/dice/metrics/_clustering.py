@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from dice import _log
-from dice._arguments import as_embedding, choice, seed
-from dice._clusters.partition import PartitionMethod, check_resolutions, communities
+from dice._arguments import as_embedding, choice, is_number, seed
+from dice._clusters.partition import PartitionMethod, communities
 from dice._data.graph import neighbor_graph
 from dice._errors import InputError
 from dice._types import Codes, Floats, Seed
@@ -37,13 +37,13 @@ def labelled_cells(embedding: Any, labels: Any, *, what: str = "labels", min_lab
     return values[known], codes[known]
 
 
-def paired_codes(labels: Any, others: Any, what: str) -> tuple[Codes, Codes]:
-    """Return the codes of two partitions over the cells that have both."""
-    first, second = as_codes(labels), as_codes(others, what)
-    check_lengths(len(first), "labels", len(second), what)
+def paired_codes(labels: Any, clusters: Any) -> tuple[Codes, Codes]:
+    """Return the codes of labels and clusters over the cells that have both."""
+    first, second = as_codes(labels), as_codes(clusters, "clusters")
+    check_lengths(len(first), "labels", len(second), "clusters")
     known = (first >= 0) & (second >= 0)
     if not known.any():
-        raise InputError(f"No cell has both a label and one of the {what}: check for missing values.")
+        raise InputError("No cell has both a label and one of the clusters: check for missing values.")
     return first[known], second[known]
 
 
@@ -73,7 +73,7 @@ def ari(labels: ArrayLike, clusters: ArrayLike) -> float:
     >>> dice.metrics.ari(["B", "B", "T", "T"], [1, 1, 0, 0])
     1.0
     """
-    return float(adjusted_rand_score(*paired_codes(labels, clusters, "clusters")))
+    return float(adjusted_rand_score(*paired_codes(labels, clusters)))
 
 
 def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic", "max"] = "arithmetic") -> float:
@@ -102,8 +102,7 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
     0.667
     """
     choice("average", average, ("arithmetic", "max"))
-    pair = paired_codes(labels, clusters, "clusters")
-    return float(normalized_mutual_info_score(*pair, average_method=average))
+    return float(normalized_mutual_info_score(*paired_codes(labels, clusters), average_method=average))
 
 
 def v_measure(labels: ArrayLike, clusters: ArrayLike) -> float:
@@ -172,7 +171,8 @@ def leiden_sweep(
     >>> float(sweep.ari[0])
     1.0
     """
-    check_resolutions(resolutions)
+    if np.ndim(resolutions) != 1 or not len(resolutions) or not all(is_number(one) and one > 0 for one in resolutions):
+        raise InputError("Resolutions must be positive numbers: pass for example 1.0, or several.")
     choice("method", method, ("leiden", "louvain"))
     random_state = seed(random_state)
     graph = neighbor_graph(embedding, n_neighbors)
