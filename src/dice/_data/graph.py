@@ -141,13 +141,10 @@ class Map:
         """Return coordinates of other cells: the mean over their neighbours on the map, weighted by 1 / distance."""
         if not len(values) or self.n_cells < MIN_CELLS_UMAP:
             return _first_two(values)
-        from sklearn.neighbors import NearestNeighbors
+        from sklearn.neighbors import KNeighborsRegressor
 
-        search = NearestNeighbors(n_neighbors=min(MAP_NEIGHBORS, self.n_cells)).fit(self.values)
-        distances, near = search.kneighbors(values)
-        weights = 1 / np.maximum(distances, 1e-6 * (distances.max() + 1e-12))
-        weights /= weights.sum(1, keepdims=True)
-        return np.einsum("nj,njd->nd", weights, self.coordinates[near]).astype(np.float32)
+        places = KNeighborsRegressor(min(MAP_NEIGHBORS, self.n_cells), weights="distance")
+        return np.asarray(places.fit(self.values, self.coordinates).predict(values), dtype=np.float32)
 
     def check_same_space(self, n_latent: int, what: str) -> None:
         """Refuse cells that were not projected on the loadings of this map's reference."""
@@ -208,6 +205,5 @@ def _digest(values: NDArray[Any]) -> str:
 
 
 def _first_two(values: Floats) -> Floats:
-    padded = np.zeros((len(values), 2), dtype=np.float32)
-    padded[:, : min(2, values.shape[1])] = values[:, :2]
-    return padded
+    missing = max(2 - values.shape[1], 0)
+    return np.pad(values[:, :2], ((0, 0), (0, missing))).astype(np.float32)
