@@ -30,7 +30,7 @@ def test_kinds_of_labels(query, dtype):
     query.obs["label"] = pd.Series(np.arange(45) % 2 == 0, index=query.obs_names).astype(dtype)
     colors = read_colors(query, "label")
     assert list(colors.legend) == ["False", "True"]
-    assert set(colors.rgb(np.arange(45))) == set(SAFE[:2])
+    assert {color for _, color, _ in colors.groups} == set(SAFE[:2])
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float32", "Int64"])

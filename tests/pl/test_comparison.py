@@ -264,7 +264,7 @@ def test_points_are_rasterised(query):
         ({"use_rep": "X_none"}, SlotError, "run dice.tl.denoise first"),
         ({"use_rep": []}, InputError, "use_rep is empty"),
         ({"color": "nothing"}, SlotError, "set color to one of"),
-        ({"use_rep": "X_dice_samples"}, InputError, "cannot be drawn"),
+        ({"use_rep": "X_dice_samples"}, InputError, "cannot be used"),
     ],
 )
 def test_errors_name_the_fix(query, arguments, error, message):

@@ -69,11 +69,6 @@ class Colors:
         codes = self.codes % len(entries)
         return [(*entries[code], codes == code) for code in np.unique(codes)]
 
-    def rgb(self, cells: Codes) -> list[str]:
-        """Return the colours of `cells`, which must have labels."""
-        by_code = list((self.labels or {}).values())
-        return [by_code[code] for code in self.codes[cells]]
-
 
 def read_colors(adata: AnnData, key: str, *, argument: str = "color", step: str | None = None) -> Colors:
     """Return colours for a column of ``obs`` or a gene. Errors name the `argument`, or the call (`step`) to run."""

@@ -80,9 +80,7 @@ def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any 
     return np.asarray(adata.obsm[key][rows])
 
 
-def embedding(
-    adata: AnnData, key: Any, *, name: str = "adata", purpose: str = "drawn", dtype: type = np.float32
-) -> Floats:
+def embedding(adata: AnnData, key: Any, *, name: str = "adata", dtype: type = np.float32) -> Floats:
     """Return ``obsm[key]``, which may be sparse or a table, as a finite array. Errors call the object `name`."""
     if not isinstance(key, str) or key not in adata.obsm:
         step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"
@@ -90,12 +88,7 @@ def embedding(
     try:
         return np.ascontiguousarray(as_embedding(adata.obsm[key]), dtype=dtype)
     except InputError as error:
-        raise InputError(f"{name}.obsm[{key!r}] cannot be {purpose}. {error}") from error
-
-
-def embeddings(adata: AnnData, use_rep: Any) -> dict[str, Floats]:
-    """Return one or several embeddings by their keys, as float64 arrays to be evaluated."""
-    return {key: embedding(adata, key, purpose="evaluated", dtype=np.float64) for key in as_keys(use_rep)}
+        raise InputError(f"{name}.obsm[{key!r}] cannot be used. {error}") from error
 
 
 def as_keys(use_rep: Any) -> list[Any]:

@@ -58,7 +58,7 @@ def scatter_colored(ax: Axes, where: Floats, colors: Colors | None, *, alpha: fl
     if colors.labels is not None:
         # In file order, labels that come in blocks would cover each other.
         known = np.random.default_rng(0).permutation(known)
-        look |= {"color": colors.rgb(known)}
+        look |= {"color": np.array([*colors.labels.values()])[colors.codes[known]]}
     else:
         known = known[np.argsort(colors.values[known], kind="stable")]
         look |= {"c": colors.values[known], "cmap": SEQUENTIAL}

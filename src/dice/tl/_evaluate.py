@@ -110,7 +110,8 @@ def evaluate(
         found, safe = Transferred.of(adata, labels_key, key), read_safe(adata, SafeKeys(key))[:2]
         return score_labels(found, safe, labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
-    embeddings, paper, rows = read.embeddings(adata, use_rep), protocol == "paper", []
+    embeddings = {name: read.embedding(adata, name, dtype=float) for name in read.as_keys(use_rep)}
+    paper, rows = protocol == "paper", []
     clisi, ilisi = (metrics.lisi_neighbors,) * 2 if paper else (metrics.clisi, metrics.ilisi)
     for embedding in embeddings.values():
         start = time.perf_counter()
