@@ -9,7 +9,8 @@ from pathlib import Path
 import pooch
 
 from dice import _log
-from dice.datasets._real import DownloadError, cache_folder
+from dice._errors import FileError
+from dice.datasets._real import cache_folder
 
 #: Bytes read at once. What was read in part when a connection breaks is lost, so this stays small.
 BLOCK = 1 << 16
@@ -53,7 +54,7 @@ def fetch(remote: Remote, *, cache_dir: str | os.PathLike[str] | None = None) ->
     part.unlink()
     if resumed:  # from the remains of another version perhaps: once more, from the start
         return fetch(remote, cache_dir=cache_dir)
-    raise DownloadError(
+    raise FileError(
         f"{remote.url} is not the expected file (wrong {remote.algorithm} checksum) and was discarded: try again, and "
         "report it to the developers of dice if that does not help."
     )
@@ -71,7 +72,7 @@ def _download(url: str, part: Path, path: Path) -> None:
             answered = isinstance(error, HTTPError)
             if answered or _size(part) <= size:
                 reason = f"the server answered {error}" if answered else f"no connection ({error})"
-                raise DownloadError(
+                raise FileError(
                     f"{path.name} cannot be downloaded, {reason}: call again when {url} can be reached, to go on where "
                     f"this download stopped, or download it by hand to {path}."
                 ) from error

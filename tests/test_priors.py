@@ -23,7 +23,7 @@ import stored_priors
 import dice
 from dice import cli, priors
 from dice._data.gene_names import names_of
-from dice.datasets._real import DownloadError
+from dice._errors import FileError
 
 #: What a row of the table says beside the checksum.
 ROW = dict.fromkeys(priors.SHELF_COLUMNS, "") | {"tissue": "none", "species": "human", "cells": 300, "size": 0.1}
@@ -209,13 +209,13 @@ def test_forged_names_and_descriptions(shelf):
 def test_what_a_server_may_do(shelf, tmp_path):
     """No connection, no such file, and another file: one sentence each that says where to put the file."""
     where = rf"put its file at '{shelf / 'toy.h5ad'}' by hand, or set dice.settings.priors_url"
-    with dice.settings.using(priors_url="http://127.0.0.1:9"), pytest.raises(DownloadError, match=where):
+    with dice.settings.using(priors_url="http://127.0.0.1:9"), pytest.raises(FileError, match=where):
         dice.priors.load("toy")
     (tmp_path / "server" / "toy.h5ad").write_bytes(b"forged")
-    with pytest.raises(DownloadError, match=f"hash.*{where}"):
+    with pytest.raises(FileError, match=f"hash.*{where}"):
         dice.priors.load("toy")
     (tmp_path / "server" / "toy.h5ad").unlink()
-    with pytest.raises(DownloadError, match=f"404.*{where}"):
+    with pytest.raises(FileError, match=f"404.*{where}"):
         dice.priors.load("toy")
     assert not list(shelf.glob("*"))
 

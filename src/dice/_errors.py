@@ -22,7 +22,7 @@ class PriorFormatError(DiceError, ValueError):
 
 
 class FileError(DiceError, OSError):
-    """A file cannot be written or read."""
+    """A file cannot be written, read or downloaded."""
 
 
 class TrainingError(DiceError, RuntimeError):

@@ -22,8 +22,8 @@ from anndata import AnnData
 from dice import _log, settings
 from dice._arguments import said
 from dice._data.store import Prior, find_prior
-from dice._errors import DiceError, InputError, PriorFormatError
-from dice.datasets._real import DownloadError, cache_folder
+from dice._errors import DiceError, FileError, InputError, PriorFormatError
+from dice.datasets._real import cache_folder
 
 __all__ = ["list", "load", "save"]
 #: Fields of a user's description, stored with the name in ``params["shelf"]``, and columns of the table of priors.
@@ -208,7 +208,7 @@ def _download(path: Path, sha256: str) -> None:
         pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
     except Exception as error:
         reason = shorten(str(error), 200, placeholder=" ...")
-        raise DownloadError(
+        raise FileError(
             f"The prior {path.stem!r} cannot be downloaded from {url} ({reason}): put its file at {str(path)!r} "
             "by hand, or set dice.settings.priors_url (or DICE_PRIORS_URL) to an address that has it."
         ) from error

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import dice
-from dice.datasets._real import DownloadError
+from dice._errors import FileError
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -19,7 +19,7 @@ def test_it_writes_what_it_says(script, tmp_path, monkeypatch, capsys):
     """Without a registry, cells that come with scanpy take the place of two studies."""
 
     def unreachable(**_):
-        raise DownloadError("No connection.")
+        raise FileError("No connection.")
 
     demo, folder = script("demo"), tmp_path / "demo"
     monkeypatch.setattr(dice.datasets, "pancreas", unreachable)

@@ -18,8 +18,8 @@ import pytest
 from fetch import BLOCK, Remote, fetch
 
 from dice import _log, settings
-from dice._errors import DiceError
-from dice.datasets._real import DownloadError, cache_folder
+from dice._errors import DiceError, FileError
+from dice.datasets._real import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +125,7 @@ def test_break_is_mended_in_the_same_call(server, tmp_path) -> None:
 def test_next_call_goes_on_after_a_break(server, tmp_path, monkeypatch) -> None:
     server.breaks = 1000
     # Nothing new fits into less than a block: the last attempt of the first call brings nothing.
-    with pytest.raises(DownloadError, match=r"file\.bin cannot be downloaded.*call again"):
+    with pytest.raises(FileError, match=r"file\.bin cannot be downloaded.*call again"):
         fetch(server.remote(), cache_dir=tmp_path)
     assert names(tmp_path) == ["file.bin.part"]
     stored = (tmp_path / "file.bin.part").stat().st_size
@@ -143,7 +143,7 @@ def test_server_that_cannot_resume(server, tmp_path) -> None:
     assert server.ranges == [f"bytes={HALF}-"]
     (tmp_path / "file.bin").unlink()
     server.breaks = 1000
-    with pytest.raises(DownloadError, match="no connection"):
+    with pytest.raises(FileError, match="no connection"):
         fetch(server.remote(), cache_dir=tmp_path)
 
 
@@ -161,14 +161,14 @@ def test_remains_of_another_version_start_over(server, tmp_path, remains) -> Non
 
 
 def test_wrong_checksum_leaves_nothing(server, tmp_path) -> None:
-    with pytest.raises(DownloadError, match=r"not the expected file.*checksum.*discarded"):
+    with pytest.raises(FileError, match=r"not the expected file.*checksum.*discarded"):
         fetch(server.remote(b"another file"), cache_dir=tmp_path)
     assert names(tmp_path) == []
 
 
 def test_missing_file_on_the_server(server, tmp_path) -> None:
     server.status = 404
-    with pytest.raises(DownloadError, match="the server answered 404") as caught:
+    with pytest.raises(FileError, match="the server answered 404") as caught:
         fetch(server.remote(), cache_dir=tmp_path)
     assert isinstance(caught.value, DiceError)
     assert isinstance(caught.value, OSError)
@@ -179,7 +179,7 @@ def test_missing_file_on_the_server(server, tmp_path) -> None:
 def test_offline(server, tmp_path) -> None:
     remote = server.remote()
     server.server_close()
-    with pytest.raises(DownloadError, match=r"no connection.*call again.*by hand"):
+    with pytest.raises(FileError, match=r"no connection.*call again.*by hand"):
         fetch(remote, cache_dir=tmp_path)
     assert names(tmp_path) == []
 
@@ -264,13 +264,13 @@ def test_logarithms_from_the_cell_browser_are_not_taken_twice(browser) -> None:
 
 def test_neocortex_refuses_another_matrix(server, browser) -> None:
     server.files["exprMatrix.tsv.gz"] += b"more"
-    with pytest.raises(DownloadError, match=r"not the expected file \(wrong md5 checksum\)"):
+    with pytest.raises(FileError, match=r"not the expected file \(wrong md5 checksum\)"):
         neocortex_cells.neocortex(query=browser / "query.h5ad")
     assert names(browser / "cache") == []
 
 
 def test_neocortex_asks_for_the_query_before_it_downloads(server, browser) -> None:
-    with pytest.raises(DownloadError, match="Polioudakis 2019"):
+    with pytest.raises(FileError, match="Polioudakis 2019"):
         neocortex_cells.neocortex()
     assert server.ranges == []
 

@@ -11,8 +11,7 @@ import pytest
 from scipy import sparse
 
 from dice import pp
-from dice._errors import SlotError
-from dice.datasets._real import DownloadError
+from dice._errors import FileError, SlotError
 
 
 def portal_file(n_cells: int, order: np.ndarray, **columns: object) -> ad.AnnData:
@@ -71,7 +70,7 @@ def test_columns_with_cell_types(tmp_path) -> None:
 
 def test_missing_files_come_with_the_steps(folder) -> None:
     (folder / "neocortex_polioudakis2019.h5ad").unlink()
-    with pytest.raises(DownloadError) as caught:
+    with pytest.raises(FileError) as caught:
         neocortex_cells.neocortex()
     text = str(caught.value)
     assert "https://nemoanalytics.org" in text
@@ -82,7 +81,7 @@ def test_missing_files_come_with_the_steps(folder) -> None:
 
 
 def test_missing_reference_of_the_user(folder) -> None:
-    with pytest.raises(DownloadError, match=r"no file .*mine\.h5ad: pass another reference=, or None"):
+    with pytest.raises(FileError, match=r"no file .*mine\.h5ad: pass another reference=, or None"):
         neocortex_cells.neocortex(reference=folder / "mine.h5ad")
 
 

@@ -69,10 +69,10 @@ def test_cells_are_the_same_with_and_without_correction(script, tmp_path) -> Non
 
 @pytest.mark.parametrize("name", ["citeseq", "neocortex"])
 def test_without_data_one_sentence_and_status_1(script, name, tmp_path, monkeypatch) -> None:
-    from dice.datasets._real import DownloadError
+    from dice._errors import FileError
 
     def refuse(*_, **__):
-        raise DownloadError("pbmc_seurat_v4.h5ad cannot be downloaded.")
+        raise FileError("pbmc_seurat_v4.h5ad cannot be downloaded.")
 
     monkeypatch.setattr(script("citeseq_cells"), "fetch", refuse)
     monkeypatch.setenv("DICE_CACHE", str(tmp_path))

