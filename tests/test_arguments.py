@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import dice
-from dice._arguments import is_number, number, seed, share, short_seed
+from dice._arguments import as_embedding, is_number, number, seed, share, short_seed
 
 
 def test_a_seed_is_a_number_or_one_draw_of_a_generator():
@@ -50,3 +51,10 @@ def test_bounds_of_numbers():
         number("x", 2, least=0, most=1)
     with pytest.raises(dice.DiceError, match="`x` must be a number from 0 to 1, got -1"):
         number("x", -1, least=0, most=1)
+
+
+def test_a_sparse_embedding_of_few_values_is_refused():
+    """A file of 400 KB asked for 1.5 TB when it was made dense."""
+    with pytest.raises(dice.DiceError, match="The embedding must be dense, got 0 values in the shape"):
+        as_embedding(sparse.csr_matrix((200, 2 * 10**9), dtype=np.float32))
+    assert as_embedding(sparse.csr_matrix((200, 1000), dtype=np.float32)).shape == (200, 1000)

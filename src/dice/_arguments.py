@@ -3,6 +3,7 @@
 :func:`as_plain` and :func:`from_plain` convert arguments to values that files can hold, and back.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -110,6 +111,8 @@ def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
 def as_embedding(values: Any) -> Floats:
     """Return a finite float64 array of shape (cells, dimensions)."""
     if hasattr(values, "toarray"):  # sparse; scipy takes long to import, and everything imports this module
+        if math.prod(values.shape) > max(2**27, 100 * values.nnz):
+            raise InputError(f"The embedding must be dense, got {values.nnz:,} values in the shape {values.shape}.")
         values = values.toarray()
     try:
         embedding = np.asarray(values, dtype=np.float64)

@@ -332,15 +332,82 @@ def test_attributes_of_the_newer_layout_are_measured(tmp_path):
 
 
 def test_attributes_of_every_plain_type_pass(tmp_path):
-    """References are such: anndata once wrote where the categories of a column are as one."""
     with h5py.File(tmp_path / "plain.h5", "w") as file:
         data = file.create_dataset("codes", data=np.arange(3))
         data.attrs.update({"number": 1.5, "many": np.arange(9), "flag": True, "fixed": np.bytes_("abc"), "text": "é"})
-        data.attrs["categories"] = file.create_dataset("categories", data=[1, 2]).ref
     with h5py.File(tmp_path / "plain.h5") as file:
         walk = Walk(tmp_path / "plain.h5", 10**6, InputError)
         walk.check(file)
-        assert walk.n_nodes == 3
+        assert walk.n_nodes == 2
+
+
+def _old_column(file, categories):
+    """A column of labels as AnnData 0.7 wrote it: codes, and a reference to their categories."""
+    obs = file["obs"]
+    codes = obs["label"]["codes"][...] % 2
+    del obs["label"]
+    obs.attrs["encoding-version"] = "0.1.0"
+    obs.create_dataset("label", data=codes).attrs.update(ARRAY | {"categories": categories(file).ref})
+
+
+def _text_array(group, name, **made):
+    data = group.create_dataset(name, **({"data": ["a", "b"], "dtype": h5py.string_dtype()} | made))
+    data.attrs.update(TEXT)
+    return data
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A file of cells, whose labels are about to be written as they once were."""
+    stored_priors.cells(9).write_h5ad(tmp_path / "old.h5ad")
+    return tmp_path / "old.h5ad"
+
+
+def test_categories_of_an_old_file_are_read(old):
+    with h5py.File(old, "a") as file:
+        _old_column(file, lambda file: _text_array(file["obs"].create_group("__categories"), "label"))
+    for reader in (read, dice.read_lazy):
+        assert list(reader(old).obs["label"]) == list("aba" * 3)
+
+
+def test_a_reference_to_anything_but_the_own_categories_is_refused(old):
+    """It can lead to an array without a name, and from there to a file of the reader."""
+    with h5py.File(old, "a") as file:
+        _text_array(file["obs"].create_group("__categories"), "label")
+        _old_column(file, lambda file: _text_array(file["uns"], "other"))
+    for reader in (read, dice.read_lazy):
+        with pytest.raises(InputError, match="'obs/label' refers to something that is not its categories"):
+            reader(old)
+
+
+def test_chunks_without_end_are_refused(tmp_path):
+    """Fifty million chunks that are not stored took 9 GB, in a file of 900 KB."""
+    path = shutil.copy(stored_priors.path("plain"), tmp_path / "prior.h5ad")
+    with h5py.File(path, "a") as file:
+        del file["uns/dice/mean"]
+        file["uns/dice"].create_dataset("mean", (5 * 10**7,), "f4", chunks=(1,)).attrs.update(ARRAY)
+    for reader in (read, dice.Prior.load):
+        with little_memory(), pytest.raises(dice.DiceError, match="mean' increases the unpacked size"):
+            reader(path)
+
+
+def test_chunks_of_a_folder_without_end_are_refused(tmp_path):
+    stored_priors.cells(9).write_zarr(tmp_path / "cells.zarr")
+    root = zarr.open_group(tmp_path / "cells.zarr", use_consolidated=False)
+    root.create_array("obsm/x", shape=(5 * 10**7,), chunks=(1,), dtype="f4", attributes=ARRAY)
+    (tmp_path / "cells.zarr" / ".zmetadata").unlink(missing_ok=True)
+    with little_memory(), pytest.raises(InputError, match="'obsm/x' increases the unpacked size"):
+        read(tmp_path / "cells.zarr")
+
+
+def test_a_table_that_repeats_its_columns_is_refused(tmp_path):
+    """Each is read again."""
+    stored_priors.cells(9).write_zarr(tmp_path / "cells.zarr")
+    table = zarr.open_group(tmp_path / "cells.zarr", use_consolidated=False)["obs"]
+    table.attrs["column-order"] = ["label"] * 300_000
+    (tmp_path / "cells.zarr" / ".zmetadata").unlink(missing_ok=True)
+    with little_memory(), pytest.raises(InputError, match="'obs' names more columns than it has"):
+        read(tmp_path / "cells.zarr")
 
 
 def test_a_checkpoint_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):

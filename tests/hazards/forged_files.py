@@ -81,6 +81,21 @@ def large_chunk(prior: h5py.Group, rng: Rng) -> None:
     _replaced(prior, rng, shape=(20,), dtype="f4", chunks=(size,), maxshape=(None,), compression="gzip")
 
 
+def tiny_chunks(prior: h5py.Group, rng: Rng) -> None:
+    """Very many chunks, most of them not stored."""
+    n = int(10 ** rng.uniform(5.5, 8))
+    shape, chunks = [((n,), (1,)), ((n // 50, 50), (1, 1)), ((n * 10,), (10,))][rng.integers(3)]
+    _replaced(prior, rng, shape=shape, dtype=["f4", "u1", h5py.string_dtype()][rng.integers(3)], chunks=chunks)
+
+
+def reference(prior: h5py.Group, rng: Rng) -> None:
+    """A reference, which may lead to an array without a name."""
+    group, name = _leaf(prior, rng)
+    kind = ["categories", "encoding-type", "shape"][rng.integers(3)]
+    group[name].attrs.pop(kind, None)
+    group[name].attrs[kind] = [group[name].ref, prior.file.ref, h5py.Reference()][rng.integers(3)]
+
+
 def deflate_bomb(prior: h5py.Group, rng: Rng) -> None:
     size = int(2 ** rng.uniform(10, 18))
     data = _replaced(prior, rng, shape=(20,), dtype="f4", chunks=(size,), maxshape=(None,), compression="gzip")
@@ -352,6 +367,16 @@ def zarr_shape(place: Path, rng: Rng) -> None:
     file.write_text(json.dumps(entries))
 
 
+def zarr_tiny_chunks(place: Path, rng: Rng) -> None:
+    """Very many chunks that are not stored."""
+    file, entries = _array(place, rng)
+    entries["shape"] = [int(10 ** rng.uniform(5, 8))]
+    where = entries if "chunk_grid" not in entries else entries["chunk_grid"]["configuration"]
+    where["chunks" if "chunks" in where else "chunk_shape"] = [1]
+    file.write_text(json.dumps(entries))
+    _chunk(file.parent).unlink()
+
+
 def zarr_codec(place: Path, rng: Rng) -> None:
     """A codec that unpickles, that zarr does not know, or that no prior needs."""
     file, entries = _array(place, rng)
@@ -418,16 +443,16 @@ def zarr_gone(place: Path, rng: Rng) -> None:
 HDF5: tuple[Callable[[h5py.Group, Rng], None], ...] = (
     unallocated, fixed_texts, long_scalar, large_chunk, deflate_bomb, lzf_bomb, packed_twice, other_filter, link,
     extra_link, kept_elsewhere, virtual, circle, many, odd_type, named_type, no_values, odd_encoding, long_attribute,
-    one_text, many_attributes, not_a_table, lists, hidden_texts, filled,
+    one_text, many_attributes, not_a_table, lists, hidden_texts, filled, tiny_chunks, reference,
 )  # fmt: skip
 ZARR: tuple[Callable[[Path, Rng], None], ...] = (
     zarr_bomb, zarr_false_length, zarr_many_texts, zarr_shape, zarr_codec, zarr_type, zarr_description, zarr_link,
-    zarr_gone, zarr_pipe, zarr_filled,
+    zarr_gone, zarr_pipe, zarr_filled, zarr_tiny_chunks,
 )  # fmt: skip
 #: What may stand anywhere in a file of cells, and the doors that read such a file as a reference.
 ANYWHERE: tuple[Callable[[h5py.Group, Rng], None], ...] = (
     unallocated, fixed_texts, long_scalar, deflate_bomb, packed_twice, other_filter, kept_elsewhere, virtual,
-    long_attribute, one_text, lists, hidden_texts, filled,
+    long_attribute, one_text, lists, hidden_texts, filled, tiny_chunks, reference,
 )  # fmt: skip
 CELL_DOORS = ("annotate", "transfer", "novelty", "transfer --stream")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import h5py
+import numpy as np
 import zarr
 
 from dice._data import lengths
@@ -31,6 +32,8 @@ MOST_PACKED = 100
 NODES, DEPTH = (10_000, 1_000), 16
 #: A text of n characters takes up to 4 n bytes in Python, and 64 more for the object.
 PER_CHARACTER, PER_TEXT = 4, 64
+#: Bytes that count for every chunk, also if it is not stored: each takes memory and time of HDF5 and zarr.
+PER_CHUNK = 2**15
 #: Filters and codecs that only compress; those of HDF5 in the order of their use. Other codecs may run code.
 LZF = h5py.h5z.FILTER_LZF
 PACKED = {h5py.h5z.FILTER_DEFLATE: "zlib", LZF: "lzf"}
@@ -39,8 +42,8 @@ ZARR_CODECS = {
     *("VLenUTF8", "VLenUTF8Codec", "BytesCodec", "Crc32cCodec", "Shuffle"),
     *("Blosc", "BloscCodec", "Zstd", "ZstdCodec", "GZip", "GzipCodec", "Zlib", "LZ4"),
 }
-#: Maximum size in bytes of a file that describes arrays of a zarr store.
-LONGEST_DESCRIPTION = 2**24
+#: Maximum size in bytes of all files that describe the arrays of a zarr store.
+LONGEST_DESCRIPTION = 2**22
 
 
 @contextmanager
@@ -65,6 +68,7 @@ def opened(path: str | os.PathLike[str], what: str, failure: type[DiceError]) ->
 
 def _check_folder(folder: Path, failure: type[DiceError]) -> None:
     """Refuse links, pipes and devices in a store, and descriptions of arrays that are too large."""
+    size = 0
     for place, folders, files in os.walk(folder):
         for name in chain(folders, files):
             file = Path(place, name)
@@ -72,7 +76,8 @@ def _check_folder(folder: Path, failure: type[DiceError]) -> None:
                 raise failure(f"{str(file)!r} is a link to somewhere else: copy the folder without links.")
             if not file.is_file() and not file.is_dir():  # Reading a pipe would never end.
                 raise failure(f"{str(file)!r} is neither a file nor a folder: take the store from its source.")
-            if name in lengths.DESCRIPTIONS and file.stat().st_size > LONGEST_DESCRIPTION:
+            size += file.stat().st_size if name in lengths.DESCRIPTIONS else 0
+            if size > LONGEST_DESCRIPTION:
                 raise failure(f"{str(file)!r} is too large to describe arrays: take the store from its source.")
 
 
@@ -108,6 +113,8 @@ class Walk:
             self._refuse(name, f"exceeds the limits of {NODES[self.strict]:,} arrays and {DEPTH} nested groups")
         if is_hdf5 := isinstance(node, h5py.Dataset | h5py.Group):
             self._add(name, self._measured(lengths.attribute_bytes, node, name))
+            if _refers_away(node, holder, self.failure):
+                self._refuse(name, "refers to something that is not its categories")
         if is_array:
             stays = self._stays(node, name, holder)
             self._add(name, 0 if stays else _declared(node))
@@ -117,6 +124,8 @@ class Walk:
                 measure = lengths.text_bytes if is_hdf5 else lengths.zarr_bytes
                 self._add(name, PER_CHARACTER * self._measured(measure, node, name))
             return
+        if len(np.ravel(node.attrs.get("column-order", ()))) > len(node):  # Each is read, also twice.
+            self._refuse(name, "names more columns than it has")
         for key in node:
             self.check(child(node, key, self.failure), f"{name}/{key}" if name else key, depth + 1, node)
 
@@ -189,6 +198,19 @@ def child(group: Any, name: str, failure: type[DiceError]) -> Any:
     return group[name]
 
 
+def _refers_away(node: Any, holder: Any, failure: type[DiceError]) -> bool:
+    """Return whether an attribute refers to anything but the categories of a column, as AnnData 0.7 stored them.
+
+    A reference can lead to an array without a name, which the walk does not find.
+    """
+    found = [name for name in node.attrs if h5py.check_ref_dtype(node.attrs.get_id(name).dtype) is not None]
+    if found != ["categories"] or holder is None:
+        return bool(found)
+    target, name = node.attrs["categories"], node.name.rpartition("/")[2]
+    categories = child(child(holder, "__categories", failure), name, failure)
+    return not isinstance(target, h5py.Reference) or node.file[target] != categories
+
+
 def _is_long_text(dtype: Any) -> bool:
     """Return whether entries are texts of variable length."""
     info = h5py.check_string_dtype(dtype)
@@ -204,10 +226,12 @@ def _is_plain(dtype: Any) -> bool:
 
 def _declared(data: Any) -> int:
     """Return the bytes that reading an array takes. Chunks are unpacked whole, and may be larger than the array."""
-    shapes = [data.shape or (), data.chunks or (), getattr(data, "shards", None) or ()]
+    shape, chunk = data.shape or (), data.chunks or ()
+    shapes = [shape, chunk, getattr(data, "shards", None) or ()]
     size = max(map(math.prod, shapes)) if data.shape is not None else 0
+    n_chunks = math.prod(-(-n // max(width, 1)) for n, width in zip(shape, chunk, strict=True)) if chunk else 0
     text = data.dtype.kind in "SUOT"
-    return size * ((PER_CHARACTER if text else 1) * data.dtype.itemsize + PER_TEXT * text)
+    return size * ((PER_CHARACTER if text else 1) * data.dtype.itemsize + PER_TEXT * text) + PER_CHUNK * n_chunks
 
 
 def _plain_zarr(data: Any) -> bool:
