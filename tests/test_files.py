@@ -504,6 +504,33 @@ def test_calls_keep_their_inputs(inputs):
     query.file.close()
 
 
+def test_a_prior_of_the_shelf_is_no_report(inputs, tmp_path, monkeypatch):
+    """It is an input by its name, and was replaced by the page."""
+    monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
+    path = dice.priors.save("prior.h5ad", "mine")
+    with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+        dice.tl.annotate(stored_priors.cells(60), "mine", report=path)
+    with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+        dice.pl.report(stored_priors.cells(60), path, reference="mine")
+
+
+@pytest.mark.filterwarnings("ignore:The prior's genes sum to")
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_lazy_object_keeps_its_file(tmp_path, suffix):
+    """Its expression was read from the file that the result replaced, also in a subset and in a layer."""
+    path = tmp_path / f"query.{suffix}"
+    getattr(stored_priors.cells(60), f"write_{suffix}")(path)
+    lazy, other = dice.read_lazy(path), stored_priors.cells(20)
+    other.layers["lazy"] = lazy[:20].X
+    for each in (lazy, lazy[:20].copy(), other):
+        for output in (path, path / "inner.html"):
+            with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+                dice.pl.report(each, output)
+        with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+            dice.tl.denoise_to_zarr(each, FIXTURE, path, overwrite=True)
+    dice.tl.denoise_to_zarr(lazy, FIXTURE, tmp_path / "out.zarr")
+
+
 def test_a_page_keeps_what_it_was_made_from(inputs):
     """A page was saved over the file that its cells were read from."""
     cells = stored_priors.cells(60)
@@ -516,6 +543,8 @@ def test_a_page_keeps_what_it_was_made_from(inputs):
             page.save(name)
     page.save("page.html")
     backed.file.close()
+    with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+        dice.pl.explore(dice.read_lazy("cells.h5ad"), use_rep="X_dice").save("cells.h5ad")
     assert Path("cells.h5ad").read_bytes() == before
 
 

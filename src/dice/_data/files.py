@@ -14,13 +14,15 @@ from scipy import sparse
 
 from dice._arguments import said
 from dice._data.door import LIMIT, Walk, opened, size_limit
-from dice._data.sources import BLOCK_ENTRIES, checked
+from dice._data.sources import BLOCK_ENTRIES, checked, is_lazy
 from dice._errors import InputError, PriorFormatError
 from dice._files import atomic, check_room
 
 #: Mappings whose arrays stay on disk.
 LAZY = ("layers", "obsm", "varm", "obsp", "varp")
 CELLS = "an .h5ad file or a .zarr store"
+#: Files by the names of the dask arrays that were made from them.
+_opened: dict[str, Path] = {}
 
 
 def read(path: str | os.PathLike[str]) -> AnnData:
@@ -73,7 +75,23 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
             if name in group
         }
         x = _lazy(group["X"], rows, len(obs)) if "X" in group else None
-        return AnnData(x, obs=obs, var=var, uns=read_elem(group["uns"]) if "uns" in group else {}, **lazy)
+        adata = AnnData(x, obs=obs, var=var, uns=read_elem(group["uns"]) if "uns" in group else {}, **lazy)
+    _opened.update({matrix.name: Path(path).resolve() for matrix in _matrices(adata) if is_lazy(matrix)})
+    return adata
+
+
+def files_of(*sources: Any) -> list[Any]:
+    """Return the files of the arguments of a call: paths, names of priors, and objects that are on disk or lazy."""
+    from dice import priors
+
+    found: list[Any] = []
+    for source in sources:
+        if isinstance(source, AnnData):
+            steps = [name for matrix in _matrices(source) if is_lazy(matrix) for name in matrix.dask.layers]
+            found += [source.filename, *(_opened[name] for name in steps if name in _opened)]
+        elif isinstance(source, str | os.PathLike):
+            found.append(priors.file_of(source))
+    return found
 
 
 def _lazy(element: Any, rows: int, length: int) -> Any:

@@ -142,7 +142,7 @@ class Page:
     content: dict[str, Any]
     title: str = "dice"
     #: What the page was made from: none of these files is replaced by it.
-    inputs: tuple[Any, ...] = ()
+    inputs: Sequence[Any] = ()
 
     @property
     def html(self) -> str:

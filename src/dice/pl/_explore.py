@@ -8,6 +8,7 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._data import read
+from dice._data.files import files_of
 from dice._errors import DiceError, DiceWarning
 from dice._plot import Page, explorer
 
@@ -73,7 +74,7 @@ def explore(
         "records": explorer.records(adata),
         "figures": [],
     }
-    return Page(content, inputs=(adata.filename, getattr(reference, "filename", reference)))
+    return Page(content, inputs=files_of(adata, reference))
 
 
 def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataFrame | None:

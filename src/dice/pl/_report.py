@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 from anndata import AnnData
 
 from dice._data import read
+from dice._data.files import files_of
 from dice._files import check_target
 from dice._plot import Page, explorer
 from dice.pl._clusters import clusters
@@ -75,7 +76,7 @@ def report(
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
-    check_target(path, inputs=(adata, reference))
+    check_target(path, inputs=files_of(adata, reference))
     page = explore(adata, reference, color=color, use_rep=use_rep, prior_key=prior_key)
     figures = _figures(adata, read.as_keys(use_rep), color, reference, truth_key, prior_key)
     Page(page.content | {"figures": figures}, title).save(path)

@@ -12,6 +12,7 @@ from dice import _log
 from dice._arguments import as_plain, new_key, seed, share, whole_number
 from dice._data import read
 from dice._data.checks import read_batches, read_labels
+from dice._data.files import files_of
 from dice._data.genes import genes_in_both
 from dice._data.graph import write_umap
 from dice._data.store import Prior, Reference, find_prior
@@ -134,7 +135,8 @@ def annotate(
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
     levels = Levels.of(labels_key)
-    path = None if report is None else check_target(report, inputs=(adata, reference, levels and levels.hierarchy))
+    inputs = () if report is None else files_of(adata, reference, levels and levels.hierarchy)
+    path = None if report is None else check_target(report, inputs=inputs)
     call: dict[str, Any] = {
         "labels_key": levels and levels.key, "n_top_genes": n_top_genes, "reference_batch_key": reference_batch_key,
         "shift": "given" if isinstance(shift, Mapping) else shift, "layer": layer, "gene_key": gene_key,

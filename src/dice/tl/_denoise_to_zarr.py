@@ -6,7 +6,7 @@ from typing import Any
 from anndata import AnnData
 
 from dice import settings
-from dice._data.files import read_lazy, write_file
+from dice._data.files import files_of, read_lazy, write_file
 from dice._data.store import Reference
 from dice._data.write import stand_in
 from dice._errors import InputError
@@ -76,7 +76,7 @@ def denoise_to_zarr(
     >>> ad.read_zarr("denoised.zarr").obsm["X_dice"].shape
     (400, 15)
     """
-    path = check_target(output, store=True, inputs=(source, reference))
+    path = check_target(output, store=True, inputs=files_of(source, reference))
     if path.exists() and not overwrite:
         raise InputError(f"{str(output)!r} exists already: name another output, or pass overwrite=True for a store.")
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=chunk_size)
