@@ -535,7 +535,7 @@ def test_labels_of_several_levels(files, tmp_path, capsys):
     assert "pass --labels as well" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["=1+1", "@SUM(1)", "\t=1+1", " =1+1"])
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(1)", "\t=1+1", " =1+1", "\u200b=1+1", "\uff1d1+1"])
 def test_a_table_holds_no_formulas(name, tmp_path, capsys):
     cells = ad.AnnData(np.zeros((60, 2), np.float32), obs={"label": ["a", "b"] * 30})
     cells.obsm[name] = np.random.default_rng(0).normal(size=(60, 3))

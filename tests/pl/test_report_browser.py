@@ -355,6 +355,27 @@ def test_corrected_labels_come_back_to_python(opened, made, monkeypatch):
     assert table["cell"].tolist() == cells.obs_names.tolist()
 
 
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1+1", " =1+1", "\u00a0\u200b=1+1", "\uff1d1"]
+FORMULAS += ["'=1", "'quoted'", "plain", "a=b"]
+
+
+def test_saved_labels_are_no_formulas_and_come_back(browser, made, monkeypatch, tmp_path):
+    """A spreadsheet computed what a name said; a quote before it is removed by the lines of the page."""
+    cells, _ = made(len(FORMULAS))
+    cells.obs_names = [*FORMULAS]
+    cells.obs["label_dice"] = pd.Categorical(FORMULAS)
+    pl.explore(cells, use_rep=("first", "second")).save(tmp_path / "report.html")
+    browser = go_to(browser, tmp_path / "report.html")
+    path = downloaded(browser)
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    for values in (rows["cell"], rows["label_dice"], rows["label_corrected"]):
+        assert values.tolist() == [f"'{name}" for name in FORMULAS[:-2]] + FORMULAS[-2:]
+    lines = browser.find_element(By.ID, "python").get_attribute("textContent")
+    monkeypatch.chdir(path.parent)
+    exec(compile(lines, "page", "exec"), {"adata": cells})
+    assert cells.obs["label_corrected"].tolist() == FORMULAS
+
+
 def test_a_notebook_shows_the_page_in_a_sandbox(browser, made, tmp_path):
     _, page = made()
     (tmp_path / "notebook.html").write_text(f"<title>t</title>{page._repr_html_()}")

@@ -197,8 +197,9 @@ def evaluate(args: argparse.Namespace) -> Result:
 
 def _unformula(value: Any) -> Any:
     """Return text with a leading quote if a spreadsheet would take it for a formula."""
-    # Spreadsheets drop white space before a formula.
-    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")) else value
+    # Spreadsheets drop white space and invisible characters before a formula.
+    first = next((c for c in value if c.isprintable() and not c.isspace()), "") if isinstance(value, str) else ""
+    return f"'{value}" if first and first in "=+-@\uff1d\uff0b\uff0d\uff20" else value
 
 
 def report(args: argparse.Namespace) -> Result:

@@ -9,7 +9,9 @@ function corrected() {
 }
 
 const baseOf = (key) => `${key.replace(/_dice$/, "")}_corrected`;
-const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
+/** Text that a spreadsheet does not take for a formula. The leading quote is removed when Python reads it. */
+const plain = (text) => (/^('|[\s\p{C}]*[=+\-@\uff1d\uff0b\uff0d\uff20])/u.test(text) ? `'${text}` : text);
+const quoted = (text) => `"${plain(String(text)).replaceAll('"', '""')}"`;
 
 function csv() {
   const { labels } = state, last = corrected(), own = columnOf(labels.key), status = columnOf(`${labels.key}_status`);
@@ -30,8 +32,9 @@ function pythonLines() {
   return [
     "import pandas as pd",
     "",
-    `table = pd.read_csv(${literal(fileName())}, index_col="cell", dtype=str, keep_default_na=False)`,
-    `adata.obs[${literal(name)}] = pd.Categorical(table.loc[adata.obs_names, ${literal(name)}])`,
+    `table = pd.read_csv(${literal(fileName())}, dtype=str, keep_default_na=False)`,
+    `table = table.replace("^'", "", regex=True).set_index("cell")  # the page marks formulas with a quote`,
+    `adata.obs[${literal(name)}] = pd.Categorical(table.loc[adata.obs_names, ${literal(plain(name))}])`,
   ].join("\n");
 }
 
