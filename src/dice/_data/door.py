@@ -204,7 +204,7 @@ def _refers_away(node: Any, holder: Any, failure: type[DiceError]) -> bool:
     A reference can lead to an array without a name, which the walk does not find.
     """
     found = [name for name in node.attrs if h5py.check_ref_dtype(node.attrs.get_id(name).dtype) is not None]
-    if found != ["categories"] or holder is None:
+    if found != ["categories"] or holder is None or "__categories" not in set(holder):
         return bool(found)
     target, name = node.attrs["categories"], node.name.rpartition("/")[2]
     categories = child(child(holder, "__categories", failure), name, failure)
