@@ -11,7 +11,7 @@ from scipy import sparse
 from dice._clusters.partition import distance_matrix, nearest, shared_neighbors
 from dice._clusters.separation import agreement, separation
 from dice._clusters.tree import CUT_LEVELS, Cut, Tree, grow, level_of, stored_cut
-from dice._errors import InputError
+from dice._errors import InputError, SlotError
 
 
 def line(positions, sizes):
@@ -153,3 +153,9 @@ def test_the_agreement_is_that_of_the_next_merge(separations, level):
     assert (f"{len(cut.shown)} clusters" in cut.why) == (len(cut.shown) > 1)
     again = stored_cut(cut.record())
     assert (again.names, again.why, again.closest) == (cut.names, cut.why, cut.closest)
+
+
+@pytest.mark.parametrize("record", [{}, "tree", None])
+def test_a_record_without_a_tree_is_refused(record):
+    with pytest.raises(SlotError, match=r"holds no tree of clusters: run dice\.tl\.cluster"):
+        stored_cut(record)

@@ -214,11 +214,13 @@ class Cut:
         return {"choice": choice | {"measured": self.measured}, "tree": stored}
 
 
-def stored_cut(record: Mapping[str, Any], level: float | None = None, leaves: NDArray[np.integer] | None = None) -> Cut:
+def stored_cut(record: Any, level: float | None = None, leaves: NDArray[np.integer] | None = None) -> Cut:
     """Read a tree and its cut from ``.uns``, or cut the tree at another `level`.
 
     `leaves` (n,) has the leaf of every cell to place. These may be some of the cells of the tree.
     """
+    if not isinstance(record, Mapping) or "tree" not in record:
+        raise SlotError("This record in adata.uns holds no tree of clusters: run dice.tl.cluster first.")
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
     tree = Tree(len(sizes), np.asarray(stored["joined"], dtype=np.intp).reshape(-1, 2), separations, sizes)

@@ -69,15 +69,13 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     """
     keys = ClusterKeys(key)
     record = read.record(adata, keys.uns, what="tree of clusters", step=TREE_STEP)
-    if not isinstance(record, Mapping) or "tree" not in record:
-        raise InputError(f"adata.uns[{key!r}] holds no tree of clusters: run {TREE_STEP} first.")
-    colors = read_colors(adata, keys.cluster, step=TREE_STEP)
+    cut, colors = stored_cut(record), read_colors(adata, keys.cluster, step=TREE_STEP)
     named = [group for group in colors.groups if group[0] in colors.names]
     sure = read_numbers(adata, keys.confidence, step=TREE_STEP)
     where = layout(adata, record["params"]["use_rep"])
     height = max(draw.side(len(named)), 0 if markers is None else GENE_ROW * len(named))
     figure, axes = panels(3, widths=[height] * 3, height=height)
-    _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers), LETTERS * height)
+    _tree(axes[0], cut, colors.labels or {}, _first_genes(markers), LETTERS * height)
     draw.scatter_colored(axes[1], where, colors)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=counted, n_cells=len(where))

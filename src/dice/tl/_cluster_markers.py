@@ -1,7 +1,5 @@
 """Genes that tell clusters apart, with p-values that are valid after clustering."""
 
-from collections.abc import Mapping
-
 import pandas as pd
 from anndata import AnnData
 
@@ -77,12 +75,10 @@ def cluster_markers(
     n_genes = None if n_genes is None else whole_number("n_genes", n_genes)
     keys = ClusterKeys(key)
     record = read.record(adata, keys.uns, what="tree of clusters", step="dice.tl.cluster")
-    if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
-        raise InputError(f"adata.uns[{key!r}] holds no tree of clusters: run dice.tl.cluster first.")
-    cut = stored_cut(record)
+    cut, leaves = stored_cut(record), read.array(adata, keys.leaves, step="dice.tl.cluster")
     if not cut.measured:
         raise InputError("The clusters were found without counts: call dice.tl.cluster on counts first.")
     query = denoised_query(adata, reference, record["params"]["use_rep"], prior_key, uncertainty=False)
     if query is None or query.options.random_state != record["call"]["halves"]:
         raise SlotError("The cells were denoised again after they were clustered: call dice.tl.cluster again.")
-    return split_genes(query, cut, read.array(adata, keys.leaves)[:, 1:], n_genes)
+    return split_genes(query, cut, leaves[:, 1:], n_genes)
