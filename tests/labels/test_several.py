@@ -88,6 +88,7 @@ def test_one_reference_twice_is_that_reference():
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_annotate_takes_a_list():
     prior, query = dice.Prior.load(stored_priors.path("labels")), stored_priors.cells(60)
+    query.obsm["X_umap"] = np.zeros((60, 2))  # umap compiles for seconds.
     alone = dice.tl.annotate(query, prior, copy=True)
     dice.tl.annotate(query, [prior, (str(stored_priors.path("labels")), {"alpha": "A"})])
     assert list(query.uns["label_dice"]["labels"]) == ["alpha", "beta/gamma", "δ", "A"]
@@ -126,7 +127,9 @@ def test_a_reference_without_the_labels_that_are_asked_for():
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_the_file_of_a_prior_among_several_on_the_command_line(tmp_path, capsys):
     """The file was read as cells, of which there are none."""
-    stored_priors.cells(60).write_h5ad(tmp_path / "q.h5ad")
+    query = stored_priors.cells(60)
+    query.obsm["X_umap"] = np.zeros((60, 2))  # umap compiles for seconds.
+    query.write_h5ad(tmp_path / "q.h5ad")
     dice.Prior.load(stored_priors.path("labels")).save(tmp_path / "prior.h5ad")
     command = ["annotate", str(tmp_path / "q.h5ad"), *[str(tmp_path / "prior.h5ad")] * 2, "--quiet"]
     command += ["-o", str(tmp_path / "out.h5ad")]

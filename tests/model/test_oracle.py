@@ -49,7 +49,7 @@ def prior():
 
 def clean(likelihood, asked, rng):
     """Mean latents (n, profiles, k) of every profile at depths (n,): a smooth curve through many measured cells."""
-    grid, n = np.linspace(asked.min(), asked.max(), 24), 200
+    grid, n = np.linspace(asked.min(), asked.max(), 12), 200
     codes = np.repeat(np.arange(N_PROFILES), n)
     means = []
     for depth in grid:

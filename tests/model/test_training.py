@@ -68,11 +68,11 @@ def test_losses_are_reported_at_evaluations_only():
 
 def test_a_wide_network_memorises_unless_it_is_stopped():
     """30 cells and far too many weights: the held-out loss turns, and patience keeps the best."""
-    settings = {"width": 128, "max_steps": 600, "evaluate_every": 25, "learning_rate": 5e-3}
+    settings = {"width": 128, "max_steps": 400, "evaluate_every": 25, "learning_rate": 5e-3}
     stopped = run(trainer(latents(40), patience=4, **settings))
     endless = run(trainer(latents(40), patience=0, **settings))
-    assert endless.step == 600
-    assert stopped.step < 600
+    assert endless.step == 400
+    assert stopped.step < 400
     curve = np.array(endless.history)[:, 2]
     assert curve[-1] > 1.1 * curve.min()
     assert endless.held_out.loss(endless.denoiser) == pytest.approx(curve[-1])

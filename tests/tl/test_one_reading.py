@@ -31,6 +31,7 @@ def pair():
     obs = pd.DataFrame({"cell_type": codes.astype(str)}, index=[f"cell {i}" for i in range(900)])
     cells = ad.AnnData(sparse.csr_matrix(x), obs=obs)
     reference, query = cells[:600].copy(), cells[600:, 30:].copy()
+    query.obsm["X_umap"] = np.zeros((300, 2))  # umap compiles for seconds.
     dice.tl.train_prior(reference, labels_key="cell_type", training=TRAINING)
     return reference, query
 
