@@ -65,7 +65,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
     rows = []
     for classifier, representation in (("DICE", "auto"), ("PCA", "projection")):
         # As measured: sets of random splits are conformal, and no view but this one calibrates them.
-        found = classify(cells, model, dice.Classifier(representation), False, 0.5)
+        found = classify(cells, model, dice.Classifier(representation), False)
         names = REPRESENTATIONS if representation == "auto" else (representation,)
         row = {"classifier": classifier}
         rows += judge(

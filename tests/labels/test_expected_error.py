@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._labels.classification import shift_strength
 from dice._labels.sets import (
     confident_from,
     error_ratio,
@@ -16,6 +15,7 @@ from dice._labels.sets import (
     widened,
     with_most_likely,
 )
+from dice._labels.views import shift_strength
 from dice._model.arrays import softmax
 
 

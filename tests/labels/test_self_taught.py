@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dice._labels.query_views import TAUGHT_FOLDS, certain_cells, teach, with_all_labels
+from dice._labels.cells import TAUGHT_FOLDS, certain_cells, teach, with_all_labels
 
 
 def query(n=600, seed=0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._labels.query_views import TISSUE_NEIGHBORS, with_tissue
+from dice._labels.cells import TISSUE_NEIGHBORS, with_tissue
 
 
 def tissue(n=200, seed=0):

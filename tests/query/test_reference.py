@@ -13,9 +13,16 @@ import pytest
 
 import dice
 from dice import Levels
-from dice._labels.cells import Labelled, check_labelled, labels_of
 from dice._labels.learn import _sample
-from dice._labels.stored import _same_labels, labels_to_learn, levels_of, read_or_learn
+from dice._labels.model import Labelled
+from dice._labels.stored import (
+    _same_labels,
+    check_labelled,
+    labels_in_tree,
+    labels_to_learn,
+    levels_of,
+    read_or_learn,
+)
 from dice._model.training_data import ROLES
 from dice._query.reference import cells_of, own_genes
 
@@ -47,7 +54,7 @@ def test_labels_of_a_single_cell_are_left_out():
     reference.obs["t"] = pd.Categorical(["a", "a", "b", "b", "c", None])
     reference.uns["t_colors"] = np.array(["red", "green", "blue"])
     with pytest.warns(UserWarning, match=r"^Labels with only one cell are left out \(1, for example \['c'\]\)"):
-        found = labels_of(reference, "t", np.zeros(6, dtype=int))
+        found = labels_in_tree(reference, Levels("t"), np.zeros(6, dtype=int))
     assert found.names == ["a", "b"]
     np.testing.assert_array_equal(found.codes, [0, 0, 1, 1, -1, -1])
     assert found.colors == ["red", "green"]

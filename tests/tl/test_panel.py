@@ -10,7 +10,7 @@ import pytest
 
 import dice
 from dice._data.store import find_prior
-from dice._labels.query_views import with_tissue
+from dice._labels.cells import with_tissue
 
 pytestmark = pytest.mark.filterwarnings("ignore:The query differs:dice.DiceWarning")
 TRAINING = dice.Training(max_steps=20, calibration_fraction=0.2)

@@ -1,4 +1,9 @@
-"""Inputs of the label classifiers: labels of reference cells, and latents and genes of query cells."""
+"""Cells of a query as the label classifiers see them, and how they teach each other.
+
+The self-taught view is a regression on the query's latents, learned from its most certain cells of each label. A shift
+moves the cells of a type together, so certain cells help to label uncertain cells next to them. Each cell is predicted
+by a regression that was fitted without it, because otherwise the regression would confirm its errors.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,107 +12,41 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from anndata import AnnData
 from scipy import sparse
 
-from dice import _log
-from dice._data.checks import read_labels
-from dice._data.read import stored_colors
-from dice._errors import InputError
-from dice._labels.tree import LabelTree
-from dice._model.arrays import Logistic
+from dice._model.arrays import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
-from dice._model.training_data import ROLES, assign_roles
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
-from dice.options import Training
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
 #: Fine groups are small k-means clusters: mean number of cells in one, maximum number of groups, and maximum number of
 #: cells to learn groups from.
 GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Labels of a reference and the roles of its cells."""
-
-    #: The column of the labels.
-    key: str
-    #: Node (n,) of every cell in the tree: a label or, for cells with only a coarse label, an inner node; -1 for none.
-    nodes: Codes
-    names: list[str]
-    roles: Codes
-    #: Colour of every label, where the reference has them.
-    colors: list[str] | None
-    #: The tree of labels, if the reference has one.
-    tree: LabelTree | None = None
-
-    @property
-    def codes(self) -> Codes:
-        """Label (n,) of every cell; -1 for cells without a label or with only a coarse one."""
-        return np.where(self.nodes < len(self.names), self.nodes, -1)
-
-    @property
-    def n_coarse(self) -> int:
-        """Number of cells that have only a coarse label."""
-        return int((self.nodes >= len(self.names)).sum())
-
-    def cells(self, *roles: str, coarse: bool = False) -> Codes:
-        """Positions of the cells with any of these roles and a label; with `coarse`, coarse labels count, too."""
-        known = (self.nodes if coarse else self.codes) >= 0
-        return np.flatnonzero(np.isin(self.roles, [ROLES.index(role) for role in roles]) & known)
-
-
-def check_labelled(labelled: Labelled) -> Labelled:
-    """Return labels that have training and calibration cells, or raise an error that says what is missing."""
-    if not len(labelled.cells("train")):
-        advice = "label some, or call dice.tl.train_prior(reference) again"
-        raise InputError(f"No training cell of the reference has a label in obs[{labelled.key!r}]: {advice}.")
-    if not len(labelled.cells("calibration")):
-        advice = "train its prior with training=dice.Training(calibration_fraction=0.1)"
-        raise InputError(f"No calibration cell of the reference has a label in obs[{labelled.key!r}]: {advice}.")
-    return labelled
-
-
-def check_roles(reference: AnnData, labels_key: str, training: Training, seed: int) -> None:
-    """Raise an error before a training that would leave no labelled cells to learn from or to calibrate on."""
-    shares = training.validation_fraction, training.calibration_fraction
-    check_labelled(labels_of(reference, labels_key, assign_roles(reference.n_obs, *shares, seed).astype(np.intp)))
-
-
-def labels_of(
-    reference: AnnData, labels_key: str, roles: Codes, who: str = "reference", labels: pd.Categorical | None = None
-) -> Labelled:
-    """Return labels, colours and roles of reference cells. Labels with one cell are left out; errors name `who`."""
-    labels = read_labels(reference, labels_key, who) if labels is None else labels
-    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
-    if (counts == 1).any():
-        single = [str(name) for name in labels.categories[counts == 1]]
-        _log.warn(
-            f"Labels with only one cell are left out ({len(single)}, for example {single[:5]}): merge them with others."
-        )
-        labels = labels.remove_categories(labels.categories[counts == 1])
-    if len(labels.categories) < 2:
-        raise InputError(
-            f"{who}.obs[{labels_key!r}] must hold two labels or more, each with two cells or more: pass another one."
-        )
-    known = stored_colors(reference, labels_key) or {}
-    colors = [known[name] for name in labels.categories] if set(labels.categories) <= set(known) else None
-    names = [str(name) for name in labels.categories]
-    return Labelled(labels_key, labels.codes.astype(np.intp), names, roles, colors)
+#: Share of the cells of each label that are used for teaching, and the minimum number of teaching cells per label.
+CERTAIN, FEWEST_TAUGHT = 0.7, 5
+#: Number of folds. Each fold is predicted from the others.
+TAUGHT_FOLDS = 5
+#: Largest weight of the regression, and the number of teaching cells of a label at which the weight is half of it.
+WEIGHT, HALF_WEIGHT = 0.5, 20.0
+#: A label that at least this many cells have before self-teaching is never lost by it.
+KEPT_CELLS = 5
+#: Number of nearest cells in a tissue whose labels are averaged.
+TISSUE_NEIGHBORS = 10
 
 
 @dataclass(frozen=True)
 class LabelCells:
-    """Cells of a query as measured, in PCA units."""
+    """Cells of a query as measured or without their shift, in PCA units."""
 
     query: Query
     #: Noisy and clean latents (n, k).
     y: Floats
     clean: Floats
+    #: The shift that was removed from the noisy latents, (n, k) or (1, k); None for cells as measured.
+    away: Floats | None = None
 
     @classmethod
     def of(cls, query: Query) -> Self:
@@ -137,14 +76,14 @@ class LabelCells:
             return self.prior.mean(y, depths)
         return self.prior.mean(y, rho=self.query.plan.level)
 
-    def without(self, offsets: Offsets | None) -> tuple[Floats, Floats, Floats | None]:
-        """Return noisy and clean latents (n, k) without the shift, and the shift (n, k) of the noisy ones."""
+    def without(self, offsets: Offsets | None) -> Self:
+        """Return the cells without the shift that these offsets describe."""
         if offsets is None:
-            return self.y, self.clean, None
+            return self
         away = offsets.of(self.y, slice(None))
-        if not self.query.measured:
-            return self.y - away, self.cleaned(self.y - away), away
-        return self.y - away, self.clean - offsets.of(self.clean, slice(None)), away
+        y = self.y - away
+        clean = self.clean - offsets.of(self.clean, slice(None)) if self.query.measured else self.cleaned(y)
+        return replace(self, y=y, clean=clean, away=away)
 
     @cached_property
     def sampled(self) -> Codes:
@@ -170,8 +109,10 @@ class LabelCells:
 
     def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
         """Return dense expression (n, d) of a chunk, standardised as in the reference."""
-        x = self.query.likelihood.standardizer(self.query.expression(chunk, rows)).dense()
-        return np.asarray(x, dtype=np.float32)
+        x = np.asarray(self.query.likelihood.standardizer(self.query.expression(chunk, rows)).dense(), np.float32)
+        if self.away is None:
+            return x
+        return x - np.broadcast_to(self.away, self.y.shape)[rows] @ self.query.likelihood.loadings.T
 
     def each(self, function: Callable[[Floats, Codes], tuple[Any, ...]]) -> list[Any]:
         """Apply a function of standardised genes and positions to all cells, in chunks. Return its arrays joined."""
@@ -219,3 +160,78 @@ def sums_by_group(values: Chunk, groups: Codes, n_groups: int) -> Floats:
     members = sparse.csr_array((np.ones(len(known)), (groups[known], known)), shape=(n_groups, len(groups)))
     sums = members @ values
     return np.asarray(sums.toarray() if sparse.issparse(sums) else sums, dtype=np.float64)
+
+
+def taught(cells: LabelCells, probabilities: Floats, rows: Codes) -> Floats:
+    """Return the probabilities (n, C) of cells `rows` after self-teaching on scaled latents, or genes of a panel."""
+    if cells.prior.is_panel:
+        genes = cells.genes(rows)
+        latents = (genes - genes.mean(0)) / np.maximum(genes.std(0), 1e-6)
+    else:
+        latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(
+            cells.prior.latent_scale
+        )
+    # The fold of a cell depends only on its name.
+    parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
+    return teach(probabilities, latents, parts, np.isin(rows, cells.sampled))
+
+
+def teach(probabilities: Floats, latents: Floats, parts: Codes, among: Mask) -> Floats:
+    """Return probabilities (n, C) of the views averaged with those of the self-taught regression.
+
+    The regression is on scaled latents (n, p). `parts` (n,) is the fold of every cell, from 0 to `TAUGHT_FOLDS` - 1.
+    `among` (n,) is a mask of the cells that may be used for teaching.
+    """
+    labels, teaching = probabilities.argmax(1), among.copy()
+    teaching[teaching] = certain_cells(probabilities[teaching])
+    own = probabilities.copy()
+    for part in range(TAUGHT_FOLDS):
+        learned = teaching & (parts != part)
+        if len(np.unique(labels[learned])) > 1 and (parts == part).any():
+            predict = fit_logistic(
+                latents[learned], labels[learned], probabilities.shape[1], strength=LATENT_STRENGTH, max_iter=40
+            )
+            own[parts == part] = predict(latents[parts == part])
+    n_teaching = np.bincount(labels[teaching], minlength=probabilities.shape[1])
+    share = (WEIGHT * n_teaching / (n_teaching + HALF_WEIGHT))[labels][:, None]
+    return with_all_labels((1 - share) * probabilities + share * own, probabilities)
+
+
+def certain_cells(probabilities: Floats) -> Mask:
+    """Return a mask (n,) of the most certain cells of each label."""
+    labels, best = probabilities.argmax(1), probabilities.max(1)
+    chosen = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        mine = np.flatnonzero(labels == label)
+        n = min(max(int(np.ceil(CERTAIN * len(mine))), FEWEST_TAUGHT), len(mine))
+        chosen[mine[np.argsort(-best[mine], kind="stable")[:n]]] = True
+    return chosen
+
+
+def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
+    """Restore labels that several cells had by the views, but no cell has after self-teaching."""
+    before, n_labels = probabilities.argmax(1), taught.shape[1]
+    given = np.bincount(before, minlength=n_labels) >= KEPT_CELLS
+    # Restoring a label may remove the last cells of another label, hence the loop.
+    while (lost := given & (np.bincount(taught.argmax(1), minlength=n_labels) == 0)).any():
+        taught = np.where(lost[before][:, None], probabilities, taught)
+    return taught
+
+
+def with_tissue(probabilities: Floats, positions: Floats) -> tuple[Floats, float]:
+    """Average probabilities (n, C) with those of the nearest cells in a tissue. Return them and the neighbours' weight.
+
+    The weight is Cohen's kappa of the labels of cells and of their neighbours: 0 if neighbours agree by chance alone.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    n_neighbors = min(TISSUE_NEIGHBORS, len(positions) - 1)
+    if n_neighbors < 1:
+        return probabilities, 0.0
+    nearest = NearestNeighbors(n_neighbors=n_neighbors).fit(positions).kneighbors(return_distance=False)
+    around = probabilities[nearest].mean(1)
+    given = [np.eye(probabilities.shape[1])[values.argmax(1)] for values in (probabilities, around)]
+    agreed, chance = (given[0] * given[1]).sum(1).mean(), given[0].mean(0) @ given[1].mean(0)
+    # If all cells have one label, agreement is chance.
+    weight = float(np.clip((agreed - chance) / max(1 - chance, 1e-12), 0, 1))
+    return (probabilities + weight * around) / (1 + weight), weight

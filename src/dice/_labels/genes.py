@@ -1,7 +1,6 @@
 """Explain the labels of groups of query cells by contributions of genes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,32 +23,18 @@ from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import OBJECTS, Options
 
 
-@dataclass(frozen=True)
-class ExplainedCells(LabelCells):
-    """Cells of a query without their shift, in PCA units."""
-
-    #: The shift (n, k) that was removed from the noisy latents.
-    away: Floats | None
-
-    def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
-        """Return dense standardised expression (n, d) of a chunk without the shift."""
-        x = super().standardized(chunk, rows)
-        return x if self.away is None else x - self.away[rows] @ self.query.likelihood.loadings.T
-
-
-def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> ExplainedCells:
-    """Return the cells as :func:`dice.tl.transfer_labels` saw them, from the record of that call."""
+def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> LabelCells:
+    """Return the cells without the shift that :func:`dice.tl.transfer_labels` found, from the record of that call."""
     call = from_plain(record["call"], OBJECTS)
     kept = {name: call[name] for name in ("rho", "layer", "gene_key", "random_state") if name in call}
     # The stored shift is reused, because a subset of the cells would give another offset.
     options = Options(**kept, shift=record["shift"], check=call["check"], uncertainty=False)
     cells = LabelCells.of(Query.of(adata, prior, options))
-    offsets, _ = cells.query.find_shift(record["shift"])
-    return ExplainedCells(cells.query, *cells.without(offsets))
+    return cells.without(cells.query.find_shift(record["shift"])[0])
 
 
 def find_reasons(
-    cells: ExplainedCells, model: LabelModel, classifiers: Mapping[str, Any], groups: Codes, contrast: Floats
+    cells: LabelCells, model: LabelModel, classifiers: Mapping[str, Any], groups: Codes, contrast: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Explain the labels of groups (n,) of cells by the d genes that query and prior share.
 
@@ -78,7 +63,7 @@ def find_reasons(
     return weights, difference, score
 
 
-def _through_denoising(cells: ExplainedCells, groups: Codes, directions: Floats) -> tuple[Floats, Floats]:
+def _through_denoising(cells: LabelCells, groups: Codes, directions: Floats) -> tuple[Floats, Floats]:
     """Return mean slopes (G, k) of the denoised latents along the direction (G, k) of each group, and scores (G,)."""
     slopes, added = np.zeros(directions.shape), np.zeros(len(directions))
     known = np.flatnonzero(groups >= 0)
@@ -93,7 +78,7 @@ def _through_denoising(cells: ExplainedCells, groups: Codes, directions: Floats)
     return slopes / n[:, None], added / n
 
 
-def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]:
+def _denoising(cells: LabelCells, some: Codes) -> Callable[[Tensor], Tensor]:
     """Return a function from noisy to clean latents of some cells, both without the shift, in PCA units."""
     query, prior = cells.query, cells.query.prior
     if not prior.measured:

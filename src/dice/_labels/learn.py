@@ -12,8 +12,8 @@ from dice import _log
 from dice._data.read import record
 from dice._data.recipe import batch_columns
 from dice._labels import views
-from dice._labels.cells import LabelCells, Labelled
-from dice._labels.model import MOST_CELLS, REPRESENTATIONS, LabelModel
+from dice._labels.cells import LabelCells
+from dice._labels.model import MOST_CELLS, REPRESENTATIONS, Labelled, LabelModel
 from dice._labels.novelty import within_groups
 from dice._model.arrays import GENE_STRENGTH, LATENT_STRENGTH, Logistic, explained_by_batches, fit_logistic, subsample
 from dice._query.query import Query

@@ -1,7 +1,7 @@
-"""The label model of a prior, which labels queries without the reference cells.
+"""Labels of a reference, and the label model of its prior, which labels queries without the reference cells.
 
-It holds classifiers, their logits on calibration cells, and the moments of every gene in every label: a few MB of plain
-arrays.
+The model holds classifiers, their logits on calibration cells, and the moments of every gene in every label: a few MB
+of plain arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from dice._labels.tree import LabelTree
 from dice._labels.views import LabelMoments
 from dice._model.arrays import Logistic, softmax
 from dice._model.schema import check_arrays
+from dice._model.training_data import ROLES
 from dice._types import Codes, Floats
 
 #: Maximum number of labels listed in the text.
@@ -39,6 +40,37 @@ _OF_CLASSIFIERS = {
     for name in REPRESENTATIONS
     for part, axes in (("slopes", "dC" if name == "genes" else "kC"), ("offset", "C"), ("calibration", "mC"))
 }
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labels of a reference and the roles of its cells."""
+
+    #: The column of the labels.
+    key: str
+    #: Node (n,) of every cell in the tree: a label or, for cells with only a coarse label, an inner node; -1 for none.
+    nodes: Codes
+    names: list[str]
+    roles: Codes
+    #: Colour of every label, where the reference has them.
+    colors: list[str] | None
+    #: The tree of labels, if the reference has one.
+    tree: LabelTree | None = None
+
+    @property
+    def codes(self) -> Codes:
+        """Label (n,) of every cell; -1 for cells without a label or with only a coarse one."""
+        return np.where(self.nodes < len(self.names), self.nodes, -1)
+
+    @property
+    def n_coarse(self) -> int:
+        """Number of cells that have only a coarse label."""
+        return int((self.nodes >= len(self.names)).sum())
+
+    def cells(self, *roles: str, coarse: bool = False) -> Codes:
+        """Positions of the cells with any of these roles and a label; with `coarse`, coarse labels count, too."""
+        known = (self.nodes if coarse else self.codes) >= 0
+        return np.flatnonzero(np.isin(self.roles, [ROLES.index(role) for role in roles]) & known)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ Labels are wrong more often than these probabilities say (docs/labels.md).
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +16,12 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE
-from dice._labels.cells import LabelCells
 from dice._labels.classification import Classified
 from dice._labels.model import LabelModel
-from dice._labels.novel_cells import UNLIKE_RATE, p_values
+from dice._labels.novel_cells import UNLIKE_RATE, p_values, unlike_cells
 from dice._model.arrays import DOUBTFUL, softmax
 from dice._model.sampler import CellNoise
-from dice._types import Codes, Floats, Mask
+from dice._types import Floats, Mask
 from dice.options import Sets
 
 #: An unreachable probability threshold, and the threshold above which a label is more likely than all others together.
@@ -46,17 +44,14 @@ class JudgedLabels(Classified):
 
     sets: Mask
     status: NDArray[np.str_]
-    params: dict[str, Any]
 
 
-def judge(
-    settings: Sets, alpha: float, found: Classified, model: LabelModel, auc: float, cells: LabelCells,
-    unlike: Mask, min_probability: float,
-) -> JudgedLabels:  # fmt: skip
+def judge(found: Classified, settings: Sets, alpha: float, min_probability: float) -> JudgedLabels:
     """Return the prediction set and the status of every cell.
 
-    Cells that are `unlike` the reference, or whose label is less likely than `min_probability`, are never confident.
+    Cells that are unlike the reference, or whose label is less likely than `min_probability`, are never confident.
     """
+    cells, model = found.cells, found.model
     calibration, codes, seen = model.calibration(found.weights), model.calibration_codes, cells.seen
     ratio = error_ratio(model.batch_evidence, PANEL_RATIO if cells.prior.is_panel else ERROR_RATIO)
     error = expected_error(found.probabilities[seen], ratio, found.strength)
@@ -64,7 +59,7 @@ def judge(
     probabilities[seen] = tempered(probabilities[seen], error)
     # Sets per class are conformal for any composition of the query.
     strength = 0.0 if settings.per_class else found.strength
-    ranks = _p_values(settings, found, calibration, codes, cells)
+    ranks = _p_values(settings, found, calibration)
     sets = joint_sets(ranks, probabilities, alpha, strength, set_threshold(probabilities[seen], alpha))
     # With few calibration cells, the calibrated threshold is never reached. Under a shift, calibration cells do not
     # apply: a confident label must then be more likely than all others together.
@@ -72,19 +67,20 @@ def judge(
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
     confident, sets = widened(with_most_likely(sets, probabilities), probabilities, least)
     expected = float((probabilities * sets)[seen].sum(1).mean()) if strength and seen.any() else 1 - alpha
-    params = {
-        "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
+    params = found.record["params"] | {
+        "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
         "confident_from": least, "unlike_rate": UNLIKE_RATE,
     }  # fmt: skip
-    _warn(settings, alpha, model, auc, sets, error, strength)
-    status = np.where(unlike | ~seen, UNLIKE, np.where(confident, CONFIDENT, AMBIGUOUS))
-    return JudgedLabels(**vars(found) | {"probabilities": probabilities}, sets=sets, status=status, params=params)
+    _warn(settings, alpha, model, params["shift_auc"], sets, error, strength)
+    status = np.where(unlike_cells(cells, model) | ~seen, UNLIKE, np.where(confident, CONFIDENT, AMBIGUOUS))
+    changed = {"probabilities": probabilities, "record": found.record | {"params": params}}
+    return JudgedLabels(**vars(found) | changed, sets=sets, status=status)
 
 
-def _p_values(settings: Sets, found: Classified, calibration: Floats, codes: Codes, cells: LabelCells) -> Floats:
+def _p_values(settings: Sets, found: Classified, calibration: Floats) -> Floats:
     """Return conformal p-values (n, C) of every label, for cells as measured."""
-    scores = []
-    for probabilities, seeds in ((found.measured, cells.query.seeds), (calibration, np.arange(len(codes)))):
+    scores, codes = [], found.model.calibration_codes
+    for probabilities, seeds in ((found.measured, found.cells.query.seeds), (calibration, np.arange(len(codes)))):
         if settings.method == "lac":
             scores.append(1 - probabilities)
         else:

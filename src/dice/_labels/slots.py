@@ -34,13 +34,13 @@ def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) ->
 
 
 def label_slots(
-    keys: LabelKeys, adata: AnnData, model: LabelModel, judged: JudgedLabels, min_probability: float,
-    record: dict[str, Any], voted: tuple[pd.Categorical, dict[str, Any]] | None = None,
+    keys: LabelKeys, adata: AnnData, judged: JudgedLabels, min_probability: float, record: dict[str, Any],
+    voted: tuple[pd.Categorical, dict[str, Any]] | None = None,
 ) -> Slots:  # fmt: skip
     """Return the slots of labels, probabilities, sets, status, views and votes."""
-    names, status = model.names, _occurring(judged.status, STATUSES)
+    model, names, status = judged.model, judged.model.names, _occurring(judged.status, STATUSES)
     label = most_likely(names, judged.probabilities, min_probability)
-    record = record | {"labels": np.array(names, dtype=str)}
+    record = judged.record | record | {"labels": np.array(names, dtype=str)}
     uns: dict[str, Any] = {keys.uns: record} | _colors_of(label, model, keys.colors)
     obs = {}
     if voted is not None:

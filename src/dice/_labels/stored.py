@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.checks import read_labels, read_roles
-from dice._data.read import Transferred
+from dice._data.read import Transferred, stored_colors
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice._labels.cells import Labelled, check_labelled, labels_of
 from dice._labels.learn import learn_labels
-from dice._labels.model import LabelModel
+from dice._labels.model import Labelled, LabelModel
 from dice._labels.tree import LabelTree
 from dice._types import Codes
 from dice.options import LabelsKey, Levels
@@ -124,24 +123,45 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: Lab
 
 
 def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
-    """Return the labels of a reference, with their tree."""
-    if levels.flat:
-        return labels_of(reference, levels.key, roles, who)
-    if levels.hierarchy is None:
+    """Return labels, roles, colours and tree of reference cells. Labels with one cell are left out."""
+    if levels.columns:
         values, parents = _from_columns(reference, levels, who)
     else:
-        values = read_labels(reference, levels.key, who)
-        parents = read_hierarchy(levels.hierarchy, [str(name) for name in values.categories])
-    inner = set(parents.values())
-    labelled = labels_of(reference, levels.key, roles, who, values)
-    names = [name for name in labelled.names if name not in inner]
-    if len(names) < 2:
-        raise InputError(f"The tree of {levels.key!r} must have at least two labels without children, got {names}.")
+        values, given = read_labels(reference, levels.key, who), levels.hierarchy
+        parents = {} if given is None else read_hierarchy(given, [str(name) for name in values.categories])
+    alone = np.bincount(values.codes[values.codes >= 0], minlength=len(values.categories)) == 1
+    labels, single = values.set_categories(values.categories[~alone]), values.categories[alone].astype(str).tolist()
+    if single:
+        some = f"{len(single)}, for example {single[:5]}"
+        _log.warn(f"Labels with only one cell are left out ({some}): merge them with others.")
+    if len(labels.categories) < 2:
+        raise InputError(
+            f"{who}.obs[{levels.key!r}] must hold two labels or more, each with two cells or more: pass another one."
+        )
+    known, codes = stored_colors(reference, levels.key) or {}, labels.codes.astype(np.intp)
+    colors = [known[name] for name in labels.categories] if set(labels.categories) <= set(known) else None
+    names = [str(name) for name in labels.categories]
+    if levels.flat:
+        return Labelled(levels.key, codes, names, roles, colors)
+    finest = [name for name in names if name not in set(parents.values())]
+    if len(finest) < 2:
+        raise InputError(f"The tree of {levels.key!r} must have at least two labels without children, got {finest}.")
     found = (*levels.columns, levels.key) if levels.columns else ()
-    tree = LabelTree.of(names, parents, found, known=[str(name) for name in values.categories])
-    nodes = np.append(pd.Index(tree.names).get_indexer(labelled.names), -1)[labelled.nodes]
-    colors = labelled.colors and [labelled.colors[labelled.names.index(name)] for name in names]
-    return replace(labelled, names=names, nodes=nodes, tree=tree, colors=colors)
+    tree = LabelTree.of(finest, parents, found, known=[str(name) for name in values.categories])
+    nodes = np.append(pd.Index(tree.names).get_indexer(names), -1)[codes]
+    colors = colors and [colors[names.index(name)] for name in finest]
+    return Labelled(levels.key, nodes, finest, roles, colors, tree)
+
+
+def check_labelled(labelled: Labelled) -> Labelled:
+    """Return labels that have training and calibration cells, or raise an error that says what is missing."""
+    for role, kind, advice in (
+        ("train", "training", "label some, or call dice.tl.train_prior(reference) again"),
+        ("calibration", "calibration", "train its prior with training=dice.Training(calibration_fraction=0.1)"),
+    ):
+        if not len(labelled.cells(role)):
+            raise InputError(f"No {kind} cell of the reference has a label in obs[{labelled.key!r}]: {advice}.")
+    return labelled
 
 
 def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Categorical, dict[str, str]]:

@@ -40,6 +40,11 @@ KEPT_SHARE = 0.1
 PROFILE_POWER = 0.5
 #: Smallest and largest temperature of cosines.
 TEMPERATURES = 0.01, 1.0
+#: Up to the first separation (AUC) of query and reference, calibration cells apply in full. From the second on, they do
+#: not apply. Sets change gradually between the two.
+LIKE, UNLIKE_AUC = 0.6, 0.7
+#: Number of standard errors added to the measured AUC.
+POSSIBLE = 3.0
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,16 @@ def unexplained_share(mean: Floats, centres: Floats, composition: Floats, refere
     expected = composition / composition.sum() @ centres
     rest, explained = np.square(mean - expected).sum(), np.square(expected - reference @ centres).sum()
     return float(rest / max(rest + explained, np.finfo(np.float64).tiny))
+
+
+def shift_strength(auc: float, n_cells: int | None = None) -> float:
+    """Return the strength of the shift, from 0 (calibration cells apply) to 1 (they do not).
+
+    The AUC of few cells is uncertain. With `n_cells`, the largest AUC that is compatible with the measured one is used,
+    which is the cautious choice for sets. Without it, the measured AUC is used, which is the best guess for labels.
+    """
+    error = 0.0 if n_cells is None else np.sqrt(1 / (12 * max(n_cells, 1)))
+    return float(np.clip((auc + POSSIBLE * error - LIKE) / (UNLIKE_AUC - LIKE), 0, 1))
 
 
 def standardized_classifier(classifier: Logistic, own: OwnScale) -> Logistic:

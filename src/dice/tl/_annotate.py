@@ -21,10 +21,11 @@ from dice._data.write import Slots, all_or_nothing, check_writable, prior_slot, 
 from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, DenoiseKeys, LabelKeys, PriorKeys
-from dice._labels.cells import check_roles
 from dice._labels.several import by_each
 from dice._labels.slots import agreed_status, label_keys
+from dice._labels.stored import check_labelled, labels_in_tree
 from dice._labels.summary import summarize
+from dice._model.training_data import assign_roles
 from dice._query.query import one_reading
 from dice._train.cells import choose_genes, fitting_prior, look_ahead
 from dice._train.train import check_settings
@@ -189,16 +190,18 @@ def _learn(
 ) -> tuple[Prior, str, Options]:  # fmt: skip
     """Choose genes, check all inputs and train. Return the prior, its genes in words, and the options of the query."""
     assert isinstance(reference, AnnData)  # every other reference is a prior
-    layer, labels_key, key = options.layer, call["labels_key"], call["prior_key"]
+    layer, key = options.layer, call["prior_key"]
     if isinstance(options.shift, Mapping) and options.shift.get("strategy") != "none":
         raise InputError("`shift` has offsets of another prior: pass the prior that they were found with, or 'auto'.")
     shared, labels = genes_in_both(query, reference, options), None
     if options.check.values:
         own, layer = comparable_layers(query, reference, shared, options)
         options = replace(options, layer=own)
-    if labels_key is not None:
-        labels = np.asarray(read_labels(reference, labels_key, "reference").codes)
-        check_roles(reference, labels_key, training, options.random_state)
+    if levels is not None:
+        labels = np.asarray(read_labels(reference, levels.key, "reference").codes)
+        shares = training.validation_fraction, training.calibration_fraction
+        roles = assign_roles(reference.n_obs, *shares, options.random_state)
+        check_labelled(labels_in_tree(reference, levels, roles.astype(np.intp)))
     batches, n_top = call["reference_batch_key"], call["n_top_genes"]
     mask, chosen = choose_genes(reference, shared, n_top_genes=n_top, batch_key=batches, layer=layer, labels=labels)
     look_ahead(query, reference, mask, options, layer)

@@ -17,11 +17,9 @@ from dice._keys import CONFIDENT, UNLIKE, SafeKeys
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
 from dice._labels.model import describe
-from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import count_votes, label_keys, label_slots, safe_slots
 from dice._labels.stored import check_model, levels_of, read_or_learn
-from dice._model.arrays import separation
 from dice._query.query import Query
 from dice._types import Seed
 from dice.options import Checks, Classifier, LabelsKey, Options, Sets, Shift
@@ -162,18 +160,12 @@ def transfer_labels(
         model = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         check_model(model, prior)
         cells = LabelCells.of(Query.of(adata, prior, options))
-        own, scale = cells.y[cells.query.expressing], prior.latent_scale
-        auc = separation(model.calibration_y / scale, own / scale, options.random_state)
-        params = {"n_calibration": len(model.calibration_codes), "shift_auc": auc}
         positions = None if kind.spatial_key is None else read_positions(adata, kind.spatial_key)
-        found = classify(cells, model, kind, options.shift, auc, positions)
-        unlike = unlike_cells(cells, model)
-        judged = judge(sets, alpha, found, model, auc, cells, unlike, kind.min_probability)
-    params |= judged.params | {"tissue_weight": judged.tissue_weight}
-    record = {"call": call, "params": params, "reference": describe(model.card), **judged.record}
-    record["warnings"] = np.array(warned, dtype=str)
+        found = classify(cells, model, kind, options.shift, positions)
+        judged = judge(found, sets, alpha, kind.min_probability)
+    record = {"call": call, "reference": describe(model.card), "warnings": np.array(warned, dtype=str)}
     voted = count_votes(cells, model, judged.probabilities, groups, alpha) if groupby is not None else None
-    slots = label_slots(keys, adata, model, judged, kind.min_probability, record, voted)
+    slots = label_slots(keys, adata, judged, kind.min_probability, record, voted)
     confident, unlike = judged.status == CONFIDENT, judged.status == UNLIKE
     given, strength = judged.probabilities, judged.strength
     slots |= safe_slots(SafeKeys(keys.key), adata, model, given, confident, unlike, alpha, strength)
