@@ -24,7 +24,7 @@ from dice._labels.stored import (
     read_or_learn,
 )
 from dice._model.training_data import ROLES
-from dice._query.reference import cells_of, own_genes
+from dice._query.reference import own_genes
 
 TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")
 
@@ -34,8 +34,8 @@ def labelled(codes, roles):
 
 
 def test_roles_and_known_cells():
-    roles, known = np.array([0, 1, 2, 0, -1]), np.array([True, True, True, False, True])
-    np.testing.assert_array_equal(cells_of(roles, known, "train", "calibration"), [0, 2])
+    cells = labelled([0, 1, 0, -1, 1], [TRAIN, 1, CALIBRATION, TRAIN, -1])
+    np.testing.assert_array_equal(cells.cells("train", "calibration"), [0, 2])
 
 
 def test_labels_need_cells_to_learn_from_and_to_check_by():

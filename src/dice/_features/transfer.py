@@ -23,8 +23,9 @@ from dice._features.regress import CANDIDATES, Candidates, Spread, View, blend_v
 from dice._keys import FeatureKeys
 from dice._model.arrays import DOUBTFUL, correlations, separation, subsample
 from dice._model.counts import WHOLE_SHARE
+from dice._model.training_data import ROLES
 from dice._query.query import Query
-from dice._query.reference import as_query, cells_of
+from dice._query.reference import as_query
 from dice._types import Codes, Floats, Mask
 
 #: Number of posterior samples per cell.
@@ -124,7 +125,7 @@ def predict_features(
     """
     seed, roles = query.options.random_state, read_roles(reference, prior_key)
     train, validation, calibration = (
-        subsample(cells_of(roles, features.known, role), MOST_FITTED) for role in ("train", "validation", "calibration")
+        subsample(np.flatnonzero((roles == role) & features.known), MOST_FITTED) for role in range(len(ROLES))
     )
     fit = np.concatenate([train, validation])
     if len(fit) < 2:

@@ -5,7 +5,7 @@ moves the cells of a type together, so certain cells help to label uncertain cel
 by a regression that was fitted without it, because otherwise the regression would confirm its errors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -15,10 +15,10 @@ import pandas as pd
 from scipy import sparse
 
 from dice._model.arrays import LATENT_STRENGTH, Logistic, fit_logistic
-from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
+from dice.options import Shift
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
@@ -76,14 +76,15 @@ class LabelCells:
             return self.prior.mean(y, depths)
         return self.prior.mean(y, rho=self.query.plan.level)
 
-    def without(self, offsets: Offsets | None) -> Self:
-        """Return the cells without the shift that these offsets describe."""
+    def without(self, shift: Shift | Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """Return the cells without a shift, which is to be found or recalled, and the record of its offsets."""
+        offsets, record = self.query.find_shift(shift)
         if offsets is None:
-            return self
+            return self, record
         away = offsets.of(self.y, slice(None))
         y = self.y - away
         clean = self.clean - offsets.of(self.clean, slice(None)) if self.query.measured else self.cleaned(y)
-        return replace(self, y=y, clean=clean, away=away)
+        return replace(self, y=y, clean=clean, away=away), record
 
     @cached_property
     def sampled(self) -> Codes:
@@ -105,21 +106,14 @@ class LabelCells:
         if not len(rows):
             return np.empty((0, len(self.query.match.prior)), dtype=np.float32)
         cells, place = np.unique(rows, return_inverse=True)
-        return self.standardized(self.query.matrix.take(cells), cells)[place]
-
-    def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
-        """Return dense expression (n, d) of a chunk, standardised as in the reference."""
-        x = np.asarray(self.query.likelihood.standardizer(self.query.expression(chunk, rows)).dense(), np.float32)
-        if self.away is None:
-            return x
-        return x - np.broadcast_to(self.away, self.y.shape)[rows] @ self.query.likelihood.loadings.T
+        return self.query.standardized(self.query.matrix.take(cells), cells)[place]
 
     def each(self, function: Callable[[Floats, Codes], tuple[Any, ...]]) -> list[Any]:
         """Apply a function of standardised genes and positions to all cells, in chunks. Return its arrays joined."""
         if len(self.sampled) == len(self):
             return [part[np.argsort(self.sampled)] for part in function(self.sample, self.sampled)]
         parts = self.query.matrix.each(
-            lambda chunk, rows: function(self.standardized(chunk, rows), np.arange(rows.start, rows.stop))
+            lambda chunk, rows: function(self.query.standardized(chunk, rows), np.arange(rows.start, rows.stop))
         )
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
 

@@ -124,14 +124,13 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     elif strategy == "auto":
         # A panel has too few genes for soft clusters, and a small reference too few cells.
         if not cells.prior.is_panel and cells.prior.soft_clusters is not None:
-            offsets, record = cells.query.find_shift(Shift("clusters", shift.batch_key))
-            kept["clusters"] = cells.without(offsets)
+            kept["clusters"], record = cells.without(Shift("clusters", shift.batch_key))
         # The cosines of few genes at few counts are mostly noise.
         matched = tuple(name for name in MATCHED if name != "profiles" or not cells.prior.is_panel)
         matched = matched if len(kinds) > 1 else ("centered",)
     elif shift is not False:
-        offsets, record = cells.query.find_shift(shift)
-        kept = {strategy: cells.without(offsets)}
+        moved, record = cells.without(shift)
+        kept = {strategy: moved}
     return Views(cells, model, weights, kept, matched), record
 
 

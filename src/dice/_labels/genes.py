@@ -29,8 +29,7 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Lab
     kept = {name: call[name] for name in ("rho", "layer", "gene_key", "random_state") if name in call}
     # The stored shift is reused, because a subset of the cells would give another offset.
     options = Options(**kept, shift=record["shift"], check=call["check"], uncertainty=False)
-    cells = LabelCells.of(Query.of(adata, prior, options))
-    return cells.without(cells.query.find_shift(record["shift"])[0])
+    return LabelCells.of(Query.of(adata, prior, options)).without(record["shift"])[0]
 
 
 def find_reasons(
@@ -44,8 +43,11 @@ def find_reasons(
     """
     likelihood, scale, n_groups = cells.query.likelihood, cells.prior.latent_scale, len(contrast)
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
-    sums = cells.query.matrix.each(lambda x, rows: sums_by_group(cells.standardized(x, rows), groups[rows], n_groups))
+    query = cells.query
+    sums = query.matrix.each(lambda x, rows: sums_by_group(query.standardized(x, rows), groups[rows], n_groups))
     difference = np.sum(sums, axis=0) / n
+    if cells.away is not None:
+        difference = difference - sums_by_group(cells.away, groups, n_groups) / n @ likelihood.loadings.T
     weights: Floats = np.zeros_like(difference)
     score: Floats = np.zeros(n_groups)
     # The last row is the mixture itself.

@@ -1,5 +1,6 @@
 """Learn a label model from a reference. It is stored in the prior and used for all queries."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -45,6 +46,7 @@ MOST_COMPONENTS = 100
 
 def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
     """Learn the label model from all labelled cells except calibration cells."""
+    batches, title = batch_columns(reference), record(reference, "title")
     copies = _cells(reference, prior, labelled, who)
     whole, (fit, possible) = copies[0], _taught_by(labelled)
     calibration, n_labels = subsample(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
@@ -68,14 +70,15 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
     means, variances = views.label_moments(known, labels, n_labels)
     moments = views.LabelMoments(means.astype(np.float64), variances.astype(np.float64), counts)
     components = _components(known, labels, moments, seed)
-    evidence, entries = _evidence(reference, whole.y[rows] / scale, components, rows, labels, labelled, seed)
+    columns = {name: column[rows] for name, column in batches.items() if name != labelled.key}
+    evidence, entries = _evidence(whole.y[rows] / scale, components, labels, columns, n_labels, seed)
     model = LabelModel(
         names=labelled.names, classifiers=classifiers, logits=logits, counts=counts,
         centres=views.label_moments(y, codes, n_labels)[0], whiten=within_groups(y, codes).astype(np.float32),
         calibration_codes=labelled.codes[calibration], calibration_y=whole.y[calibration],
         gene_means=means, gene_variances=variances, batch_evidence=evidence,
         temperature=_temperature(moments, held_out, labelled.codes[calibration], prior.projection.scale),
-        card=card_of(reference, prior, labelled) | entries,
+        card=card_of(title, prior, labelled) | entries,
     )  # fmt: skip
     return replace(model, card={**model.card, **_scores(model)})
 
@@ -98,15 +101,14 @@ def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
 
 
 def _evidence(
-    reference: AnnData, latents: Floats, components: Floats, rows: Codes, codes: Codes, labelled: Labelled, seed: int
+    latents: Floats, components: Floats, codes: Codes, columns: Mapping[str, Codes], n_labels: int, seed: int
 ) -> tuple[Floats, dict[str, Any]]:
     """Return the wrong and the expected wrong labels (2,) between reference batches, and entries for the card."""
-    columns = {name: batches[rows] for name, batches in batch_columns(reference).items() if name != labelled.key}
     if not columns:
         return np.zeros(2, np.float32), {}
     # The batches that explain most variance of the latents within labels.
     name = max(columns, key=lambda name: explained_by_batches(latents, columns[name], codes))
-    found = batch_evidence(latents, components, codes, columns[name], len(labelled.names), seed)
+    found = batch_evidence(latents, components, codes, columns[name], n_labels, seed)
     return found, {"batches": name, "batch_errors": int(found[0]), "batch_errors_expected": round(float(found[1]), 1)}
 
 
@@ -151,14 +153,14 @@ def _components(x: Floats, codes: Codes, moments: views.LabelMoments, seed: int)
     return centred @ np.ascontiguousarray(directions.T, dtype=np.float32)
 
 
-def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
-    """Return the description of a reference: labels with cell numbers, tree, source and versions."""
+def card_of(title: Any, prior: Any, labelled: Labelled) -> dict[str, Any]:
+    """Return the description of a reference: labels with cell numbers, tree, source (its title) and versions."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     card = {
         "labels_key": labelled.key, "labels": labelled.names, "label_cells": counts.tolist(),
-        "cells": reference.n_obs, "genes": len(prior.genes), "versions": {name: version(name) for name in PACKAGES},
+        "cells": len(labelled.roles), "genes": len(prior.genes), "versions": {name: version(name) for name in PACKAGES},
     }  # fmt: skip
-    if isinstance(title := record(reference, "title"), str):
+    if isinstance(title, str):
         card["source"] = title
     if labelled.colors is not None:
         card["colors"] = labelled.colors

@@ -148,9 +148,9 @@ class Query:
             _log.warn(doubt)
         return counted
 
-    def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
-        """Return the expression of a chunk as it was measured. Subclasses may thin it to a lower depth."""
-        return chunk
+    def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
+        """Return dense expression (n, d) of a chunk, standardised as in the reference. Subclasses may thin it first."""
+        return np.asarray(self.likelihood.standardizer(chunk).dense(), dtype=np.float32)
 
     def find_shift(self, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the offsets of all cells and their record for ``.uns``.

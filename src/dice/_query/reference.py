@@ -18,11 +18,6 @@ from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian
 
 
-def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
-    """Return the positions of the cells in the mask `known` (n,) that have one of the `wanted` roles."""
-    return np.flatnonzero(np.isin(roles, [ROLES.index(role) for role in wanted]) & known)
-
-
 def as_shallow(
     chunk: Chunk, seeds: NDArray[np.int64], depths: Floats, share: float | None = None, target_sum: float = TARGET_SUM
 ) -> Chunk:
@@ -76,8 +71,9 @@ class ReferenceQuery(Query):
         # Workers get the arrays that they need instead of the whole query.
         return self._projected(partial(_shallow_latents, self.likelihood, self.thin, self.seeds, self.trained))
 
-    def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
-        return self.thin(chunk, self.seeds[rows])
+    def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
+        """Return dense expression (n, d) of a chunk after thinning, standardised as in the reference."""
+        return super().standardized(self.thin(chunk, self.seeds[rows]), rows)
 
 
 def own_genes(reference: AnnData, query: Query) -> Codes:
