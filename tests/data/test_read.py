@@ -44,8 +44,8 @@ def test_arrays_and_embeddings(cells):
     with pytest.raises(SlotError, match=r"reference\.obsm has no 'other': run dice\.tl\.train_prior first"):
         read.embedding(cells, "other", name="reference")
     cells.obsm["X_dice"] = np.full((3, 2), np.nan)
-    with pytest.raises(InputError, match=r"adata\.obsm\['X_dice'\] cannot be scored\. "):
-        read.embedding(cells, "X_dice", purpose="scored")
+    with pytest.raises(InputError, match=r"adata\.obsm\['X_dice'\] cannot be used\. "):
+        read.embedding(cells, "X_dice")
 
 
 def test_records(cells):

@@ -85,7 +85,7 @@ def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
 def read_positions(adata: AnnData, spatial_key: str) -> Floats:
     """Return the positions (n, 2 or 3) of the cells in a tissue."""
     known_key(spatial_key, adata.obsm, "array", "adata.obsm")
-    return embedding(adata, spatial_key, purpose="used as positions")
+    return embedding(adata, spatial_key)
 
 
 def read_roles(reference: AnnData, prior_key: str) -> Codes:
