@@ -120,7 +120,9 @@ class _Lines:
 
     def write(self, text: str) -> None:
         now = time.monotonic()
-        if text.strip() and now - self.last >= BETWEEN_LINES and sys.stderr is not None:
+        # A bar within a bar writes control characters that move the cursor.
+        shown = bool(text.strip()) and "\x1b" not in text
+        if shown and now - self.last >= BETWEEN_LINES and sys.stderr is not None:
             self.last = now
             sys.stderr.write(f"{text.strip()}\n")
 
