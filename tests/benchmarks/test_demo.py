@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._errors import FileError
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -19,7 +18,7 @@ def test_it_writes_what_it_says(script, tmp_path, monkeypatch, capsys):
     """Without a registry, cells that come with scanpy take the place of two studies."""
 
     def unreachable(**_):
-        raise FileError("No connection.")
+        raise OSError("No connection.")
 
     demo, folder = script("demo"), tmp_path / "demo"
     monkeypatch.setattr(dice.datasets, "pancreas", unreachable)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import dice
-from dice._errors import InputError
 
 RNG = np.random.default_rng(0)
 QUERY, REFERENCE = RNG.poisson(3, (30, 20)).astype(np.float32), RNG.poisson(5, (40, 60)).astype(np.float32)
@@ -52,7 +51,7 @@ def test_sizes_replace_totals():
     ratio = counts[QUERY[:, :15] > 0] / QUERY[:, :15][QUERY[:, :15] > 0]
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
     query.obs.iloc[3, 0] = 0
-    with pytest.raises(InputError, match="must hold positive numbers, got others for"):
+    with pytest.raises(ValueError, match="must hold positive numbers, got others for"):
         dice.pp.normalize_panel(query, reference, size_key="volume")
 
 

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from dice import pl
-from dice._errors import InputError
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def test_a_prior_alone_knows_no_fractions(table):
 
 
 def test_errors_name_the_fix(table):
-    with pytest.raises(InputError, match=r"from dice\.tl\.label_genes, got 12 rows without the columns \['gene'\]"):
+    with pytest.raises(ValueError, match=r"from dice\.tl\.label_genes, got 12 rows without the columns \['gene'\]"):
         pl.label_genes(table.drop(columns="gene"))
-    with pytest.raises(InputError, match="must be a non-empty table"):
+    with pytest.raises(ValueError, match="must be a non-empty table"):
         pl.label_genes(table[:0])

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from dice import pl
-from dice._errors import SlotError
 
 
 @pytest.fixture
@@ -97,5 +96,5 @@ def test_few_cells_views_and_missing_values(novel, n):
 
 
 def test_errors_name_the_fix(query):
-    with pytest.raises(SlotError, match=r"run dice\.tl\.novelty first"):
+    with pytest.raises(KeyError, match=r"run dice\.tl\.novelty first"):
         pl.distribution(query, "dice_novelty")

@@ -5,7 +5,6 @@ import pytest
 from matplotlib.colors import to_hex
 
 from dice import pl
-from dice._errors import InputError, SlotError
 
 
 def layers(ax):
@@ -93,19 +92,19 @@ def test_views_and_dask(query, reference):
     ],
 )
 def test_errors_name_the_fix(query, cells, arguments, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ValueError, match=message):
         pl.posterior(query, cells, **arguments)
 
 
 def test_errors_of_slots(query, reference):
     query.obsm["X_dice_samples"][0] = np.nan
-    with pytest.raises(InputError, match="finite samples"):
+    with pytest.raises(ValueError, match="finite samples"):
         pl.posterior(query, 0)
     query.obsm["X_dice_samples"] = query.obsm["X_dice_samples"][..., :2]
-    with pytest.raises(InputError, match="denoised with"):
+    with pytest.raises(ValueError, match="denoised with"):
         pl.posterior(query, 1, reference=reference)
     del query.obsm["X_dice_samples"]
-    with pytest.raises(SlotError, match=r"run dice\.tl\.denoise with n_samples=200 first"):
+    with pytest.raises(KeyError, match=r"run dice\.tl\.denoise with n_samples=200 first"):
         pl.posterior(query, 0)
 
 

@@ -5,7 +5,6 @@ import pytest
 
 import dice
 from dice import pl
-from dice._errors import InputError, SlotError
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def test_priors_under_other_keys(pair):
     reference.uns["atlas"], reference.obsm["X_atlas_pca"] = reference.uns.pop("dice"), reference.obsm.pop("X_dice_pca")
     axes = pl.rho(query, reference, rhos=[5], prior_key="atlas", show=False)
     assert len(drawn(axes[0], "reference")) == 300
-    with pytest.raises(SlotError, match="No prior found"):
+    with pytest.raises(KeyError, match="No prior found"):
         pl.rho(query, reference, rhos=[5])
 
 
@@ -96,11 +95,11 @@ def test_the_curve_alone(tuned):
 
 def test_errors_name_the_fix(pair):
     reference, query = pair
-    with pytest.raises(InputError, match="`rhos` is empty"):
+    with pytest.raises(ValueError, match="`rhos` is empty"):
         pl.rho(query, reference, rhos=[])
-    with pytest.raises(InputError, match="must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
         pl.rho(query, reference, n_cells=0)
-    with pytest.raises(SlotError, match="set color to one of"):
+    with pytest.raises(KeyError, match="set color to one of"):
         pl.rho(query, reference, color="nothing")
 
 
