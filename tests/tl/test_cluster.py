@@ -12,7 +12,6 @@ from simulation import simulate
 from sklearn.metrics import adjusted_rand_score
 
 import dice
-from dice._errors import InputError, SlotError
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +96,7 @@ def test_levels_cut_the_same_tree(query, monkeypatch):
         assert query.uns["dice_cluster"]["choice"]["n_clusters"] == found.nunique()
     dice.tl.cluster(query, level="default")
     assert (query.obs["dice_cluster"] == default).all()
-    with pytest.raises(InputError, match="`level` must be"):
+    with pytest.raises(ValueError, match="`level` must be"):
         dice.tl.cluster(query, level=1.5)
 
 
@@ -158,7 +157,7 @@ def test_batches_must_be_two_or_more(donors):
     cells = clustered[donors.obs["donor"] == "0"].copy()
     dice.tl.cluster(cells, batch_key="donor", level="fine")  # A cut needs no batches.
     assert cells.obs["dice_cluster"].nunique() == 4
-    with pytest.raises(InputError, match=r"must hold two or more batches: pass another batch_key"):
+    with pytest.raises(ValueError, match=r"must hold two or more batches: pass another batch_key"):
         dice.tl.cluster(cells, batch_key="donor")
 
 
@@ -166,18 +165,18 @@ def test_the_tree_of_other_cells_is_refused(donors):
     more = donors[:50].copy()
     more.obs_names = [f"{name}, again" for name in more.obs_names]
     twice = ad.concat([donors, more], uns_merge="first")
-    with pytest.raises(SlotError, match=r"tree of clusters belongs to other cells: call .* without `level`"):
+    with pytest.raises(KeyError, match=r"tree of clusters belongs to other cells: call .* without `level`"):
         dice.tl.cluster(twice, level="fine")
     fewer = ad.concat([donors[donors.obsm["dice_cluster_leaves"][:, 0] == 0]], uns_merge="first")
     fewer.obsm["dice_cluster_leaves"][:5, 0] = 999
-    with pytest.raises(SlotError, match="other cells"):
+    with pytest.raises(KeyError, match="other cells"):
         dice.tl.cluster(fewer, level="fine")
 
 
 def test_leidenalg_finds_the_same(query):
     other = dice.tl.cluster(query, flavor="leidenalg", copy=True)
     assert adjusted_rand_score(other.obs["dice_cluster"], query.obs["dice_cluster"]) > 0.9
-    with pytest.raises(InputError, match="flavor"):
+    with pytest.raises(ValueError, match="flavor"):
         dice.tl.cluster(query, flavor="louvain")
 
 
@@ -221,9 +220,8 @@ def test_two_types_are_found_at_any_depths(deeper):
     assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.95
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_cells_of_two_depths_are_one_cluster_though_no_edge_connects_them(seed):
-    rng = np.random.default_rng(seed)
+def test_cells_of_two_depths_are_one_cluster_though_no_edge_connects_them():
+    rng = np.random.default_rng(0)
     profile = rng.gamma(0.5, size=300)
     depth = np.where(rng.random(400) < 0.5, 100, 4000)
     cells = ad.AnnData(rng.poisson(depth[:, None] * profile / profile.sum()).astype(np.float32))
@@ -251,7 +249,7 @@ def without_structure(n=400, d=150, seed=0):
     return cells
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_structure_is_one_cluster(seed):
     cells = without_structure(seed=seed)
     dice.tl.train_prior(cells, training=dice.Training(max_steps=100), random_state=seed)
@@ -285,7 +283,7 @@ def test_cells_without_expression_have_no_cluster(query, reference):
 
 @pytest.mark.parametrize("n", [1, 5, 15])
 def test_few_cells_give_a_sentence(query, reference, n):
-    with pytest.raises(InputError, match=f"{n} cells with expression are too few for n_neighbors=15"):
+    with pytest.raises(ValueError, match=f"{n} cells with expression are too few for n_neighbors=15"):
         dice.tl.cluster(query[:n].copy(), reference)
 
 
@@ -344,7 +342,7 @@ def test_a_column_like_a_technology_is_named(shift, capsys):
 @pytest.mark.parametrize("n", [0, 1, 15])
 def test_no_prior_is_trained_on_cells_that_are_too_few_to_cluster(query, monkeypatch, n):
     monkeypatch.setattr("dice.tl._cluster.train_prior", None)
-    with pytest.raises(InputError, match=f"{n} cells with expression are too few for n_neighbors=15"):
+    with pytest.raises(ValueError, match=f"{n} cells with expression are too few for n_neighbors=15"):
         dice.tl.cluster(ad.AnnData(query.X[:n].copy()))
 
 
@@ -353,7 +351,7 @@ def test_nothing_is_written_where_clustering_fails(query):
     cells = ad.AnnData(sparse.vstack([query.X[:10], empty], format="csr"))
     with (
         pytest.warns(UserWarning, match="express no gene"),
-        pytest.raises(InputError, match="10 cells with expression"),
+        pytest.raises(ValueError, match="10 cells with expression"),
     ):
         dice.tl.cluster(cells)
     assert not cells.uns
@@ -386,27 +384,27 @@ def test_everything_is_kept_in_files(query, ending, tmp_path):
 
 def test_nothing_of_the_users_is_overwritten(query, reference):
     query.obsm["X_other"] = np.zeros((query.n_obs, 2))
-    with pytest.raises(SlotError, match="was not made by dice"):
+    with pytest.raises(KeyError, match="was not made by dice"):
         dice.tl.cluster(query, reference, use_rep="X_other")
     dice.tl.denoise(query, reference, key_added="X_second")
     for taken in ("X_dice", "dice_uncertainty"):
-        with pytest.raises(InputError, match="taken"):
+        with pytest.raises(ValueError, match="taken"):
             dice.tl.cluster(query, reference, use_rep="X_second", key_added=taken)
-    with pytest.raises(InputError, match="taken"):
+    with pytest.raises(ValueError, match="taken"):
         dice.tl.cluster(reference, key_added="dice_split")
 
 
 @pytest.mark.parametrize("key", ["log1p", "dice_cluster"])
 def test_a_key_that_is_no_embedding_is_named(query, reference, key):
     query.uns["log1p"] = {"base": None}
-    with pytest.raises(SlotError, match="was not written by dice"):
+    with pytest.raises(KeyError, match="was not written by dice"):
         dice.tl.cluster(query, reference, use_rep=key, key_added="mine")
 
 
 def test_another_prior_is_refused(query, reference):
     other = reference.copy()
     dice.tl.train_prior(other, preset="gmm", n_latent=5)
-    with pytest.raises(InputError, match="another prior"):
+    with pytest.raises(ValueError, match="another prior"):
         dice.tl.cluster(query, other)
 
 
