@@ -73,6 +73,7 @@ class Parameter:
         flag, text = _dashed(self.name), first_sentence(self.text)
         options = {"dest": self.name, "default": self.default, "required": self.required} | options
         if isinstance(self.default, bool):
+            text = f"{text} (default {'yes' if self.default else 'no'})"
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text, **options)
             return
         words = re.findall(r"'([^']*)'", self.annotation) if "Literal" in self.annotation else []

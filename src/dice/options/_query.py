@@ -58,8 +58,8 @@ class Checks:
     Parameters
     ----------
     values
-        Whether to compare the values with the reference's, and to refuse raw counts, scaled, unlogged or twice logged
-        values.
+        Whether to log-normalise raw counts in ``X``, and to refuse values unlike those of the reference: scaled,
+        unlogged or twice logged values, and raw counts in a layer.
     min_gene_overlap
         Smallest share of the prior's genes that the query must have.
     species

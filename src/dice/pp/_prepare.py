@@ -45,7 +45,7 @@ def prepare(
     adata
         Raw counts of cells x genes, in memory; gene symbols in ``var_names``.
     batch_key
-        Column of ``adata.obs``. Genes are then ranked within each batch, and sorted by their median rank.
+        Column of ``adata.obs`` with batches. Genes are then ranked within each batch, and sorted by their median rank.
     n_top_genes
         Number of highly variable genes. If there are fewer genes, all are marked.
     min_genes

@@ -67,12 +67,13 @@ def denoise(
         :class:`dice.Shift`, which also takes batches. ``"auto"`` and False remove nothing. To apply the offsets of an
         earlier call to other cells of the same query, pass its ``adata.uns["X_dice"]["shift"]``.
     layer
-        Layer to denoise instead of ``adata.X``.
+        Layer to use instead of ``adata.X``.
     gene_key
         Column of ``adata.var`` with gene names of the same kind as in the prior, instead of ``adata.var_names``.
     check
-        Whether to compare the values with those of the reference, and to refuse raw counts, scaled, unlogged or twice
-        logged values. :class:`dice.Checks` also sets the share of the prior's genes that the query must have.
+        Whether to log-normalise raw counts in ``X``, and to refuse values unlike those of the reference: scaled,
+        unlogged or twice logged values, and raw counts in a layer. :class:`dice.Checks` also sets the share of the
+        prior's genes that the query must have.
     prior_key
         Key of the prior in the reference.
     key_added

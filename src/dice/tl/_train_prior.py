@@ -61,9 +61,9 @@ def train_prior(
         The prior then contains classifiers of the labels (:func:`dice.tl.transfer_labels`). Labels do not change the
         denoiser of the default preset.
     preset
-        ``"default"`` learns the noise of counts. The other presets assume Gaussian noise: ``"paper"`` and
-        ``"paper-small"`` are the paper's networks and schedules, and ``"gmm"`` is a Gaussian mixture, which is fitted
-        without training steps or checkpoint.
+        Network and schedule: ``"default"``, ``"paper"``, ``"paper-small"`` or ``"gmm"``. The default learns the noise
+        of counts, and the others assume Gaussian noise. ``"paper"`` and ``"paper-small"`` are the paper's networks, and
+        ``"gmm"`` is a Gaussian mixture, which is fitted without training steps or checkpoint.
     mixup
         Whether to train the networks of the paper on random mixtures of cells with the same label, so that cells of a
         label are more alike in the prior than in the data. ``"auto"`` does so for the presets of the paper if

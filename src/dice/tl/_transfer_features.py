@@ -50,8 +50,8 @@ def transfer_features(
     adata
         The query: log-normalised expression, like the reference, or raw counts. Features of the query are never used.
     reference
-        AnnData object with features and a prior of :func:`dice.tl.train_prior`, or its path, or a MuData object in
-        which one modality has the prior.
+        AnnData object with features and a prior of :func:`dice.tl.train_prior`. It can also be a path, or a MuData
+        object in which one modality has the prior.
     features_key
         Numeric features of the reference: a key of ``obsm`` (a DataFrame, or an array with names in
         ``uns["<key>_names"]``), a column of ``obs`` or a list of columns, ``"layer:NAME"`` for the genes of a layer, or
