@@ -192,7 +192,7 @@ def _own() -> builtins.list[Path]:
 
 
 def _opened(path: Path, name: str) -> Prior:
-    """Return the prior of a file, which must have this name."""
+    """Read a prior from a file, and check that the prior has this name."""
     prior = Prior.load(path)
     saved_as = description_of(prior).get("name")
     if saved_as != name:

@@ -173,7 +173,7 @@ def check_expression(sample: Chunk, *, who: str = "adata") -> None:
 
 
 def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> Floats | None:
-    """Return the factor (n,) from counts to expm1 of expression, NaN for empty cells; None if they do not fit."""
+    """Return the factors (n,) from counts to expm1 of expression, NaN for empty cells. None if the two do not match."""
     if not expression.data.max(initial=0) <= LARGEST_LOG:
         return None
     sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))

@@ -81,7 +81,7 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
 
 
 def files_of(*sources: Any) -> list[Any]:
-    """Return the files of the arguments of a call: paths, names of priors, and objects that are on disk or lazy."""
+    """Return the files that arguments refer to: as a path, as the name of a prior, or as a backed or lazy object."""
     from dice import priors
 
     found: list[Any] = []

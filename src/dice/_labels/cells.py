@@ -203,7 +203,7 @@ def certain_cells(probabilities: Floats) -> Mask:
 
 
 def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
-    """Restore labels that several cells had by the views, but no cell has after self-teaching."""
+    """Restore labels that the views gave to several cells, but that no cell has after self-teaching."""
     before, n_labels = probabilities.argmax(1), taught.shape[1]
     given = np.bincount(before, minlength=n_labels) >= KEPT_CELLS
     # Restoring a label may remove the last cells of another label, hence the loop.

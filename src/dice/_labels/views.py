@@ -149,7 +149,7 @@ def with_ratios(probabilities: Floats, ratios: Floats) -> Floats:
 
 
 def excess_of_mean(values: Floats, expected: Floats, weights: Floats | None = None) -> Floats:
-    """Return the mean of values (n, k) minus the expected mean (k,), shrunk to zero if there are few cells."""
+    """Return the mean of values (n, k) minus the expected mean (k,), shrunk towards zero if there are few cells."""
     mean = np.average(values.astype(np.float64), axis=0, weights=weights)
     return np.asarray(len(values) / (len(values) + MOMENT_CELLS) * (mean - expected))
 

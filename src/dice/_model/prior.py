@@ -124,8 +124,8 @@ class LearnedPrior:
     def clean(self, likelihood: GaussianLikelihood, latents: Latents, own: Mask) -> Floats:
         """Return the posterior mean (n, k) of the reference's cells in PCA units.
 
-        The latents of the `own` cells are corrected, because the loadings were computed from them. Cells that do not
-        consist of counts keep their noisy latents, and so do all cells if the prior has no counts.
+        The loadings were computed from the `own` cells, and the latents of these cells are corrected for that. Cells
+        without counts keep their noisy latents. All cells do if the prior has no counts.
         """
         if not self.measured:
             return latents.y

@@ -58,7 +58,10 @@ class Parameter:
 
     @property
     def fields(self) -> dict[str, Self]:
-        """Fields of the settings objects that get flags. The flag of the parameter itself may set the first field."""
+        """Fields of the settings objects that have flags of their own.
+
+        The first field has none if the flag of the parameter sets it.
+        """
         found: dict[str, Self] = {}
         first = int(self.has_flag and len(self.settings) == 1)
         for cls in self.settings.values():
@@ -158,7 +161,7 @@ def first_sentence(text: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the files of a verb, a flag for every other parameter, and one for every field of its settings objects."""
+    """Add the file arguments of a verb, and flags for its other parameters and the fields of its settings."""
     known = parameters(verb)
     shown = "query" if "reference" in known and known["reference"].is_file else "cells"
     for name, parameter in known.items():
@@ -225,7 +228,7 @@ def _phrases() -> tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]:
 
 
 def _command(call: re.Match[str]) -> str:
-    """Return a call as a command. Its keyword arguments become flags later."""
+    """Return the command that corresponds to a call. Keyword arguments of the call stay as they are."""
     return " ".join([f"dice {COMMAND_OF[call[1]]}", *re.findall(rf"\w+=(?:{_VALUE})", call[2] or "")])
 
 

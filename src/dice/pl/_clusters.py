@@ -35,7 +35,8 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
 
     The tree has one row for each cluster. A merge is drawn at the separation of its two parts. The upper axis shows the
     share of cells that a second measurement would place in the same part again. The dotted line is the cut. The
-    confidence is the share of the halves of a cell's counts that are placed in the cluster of the cell.
+    counts of a cell are split into halves several times. The confidence of the cell is the share of these halves that
+    are placed in its cluster.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     draw.style_map(axes[1], title=counted, n_cells=len(where))
     # Names on the map instead of a legend, because even sixty of them can be told apart.
     draw.name_groups(axes[1], named, where)
-    draw.row([axes[2]], sure, [("kept by halves of the counts", where)])
+    draw.row([axes[2]], sure, [("halves of a cell in its cluster", where)])
     axes[2].collections[-1].set_clim(0, 1)
     return figure, axes
 
