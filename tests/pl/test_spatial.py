@@ -23,5 +23,5 @@ def test_one_panel_for_every_column_and_section(tmp_path):
     low, high = axes[0].get_ylim()
     assert low > high
     assert (tmp_path / "tissue.png").exists()
-    with pytest.raises(KeyError, match="no 'elsewhere'"):
+    with pytest.raises(KeyError, match=r"There is no key 'elsewhere' in adata.obsm; available: "):
         dice.pl.spatial(adata, "label", spatial_key="elsewhere")

@@ -224,8 +224,7 @@ def listed(labels: Iterable[str]) -> str:
 
 
 def _joined(labels: Sequence[str]) -> str:
-    """Return a name for several labels: all of them, or the first ones, the number of others and the last one."""
+    """Return a name for several labels: all of them, or the first ones, the last one and their number."""
     if len(labels) <= LISTED_LABELS:
         return listed(labels)
-    first, more = listed(labels[: LISTED_LABELS - 1]), len(labels) - LISTED_LABELS + 1
-    return f"{first} | {more} more ending with {labels[-1]}"
+    return f"{listed(labels[: LISTED_LABELS - 1])} | ... | {labels[-1]} ({len(labels)} labels)"

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from anndata import AnnData
 
-from dice._arguments import said
+from dice._arguments import known_key, said
 from dice._data import read
 from dice._data.colors import read_colors
 from dice._errors import InputError
@@ -52,7 +52,7 @@ def spatial(
     1
     """
     names = [color] if isinstance(color, str) else list(color)
-    where = read.embedding(adata, spatial_key)
+    where = read.embedding(adata, known_key(spatial_key, read.names(adata, "obsm"), "key", "adata.obsm"))
     if where.shape[1] < 2:
         raise InputError(f"adata.obsm[{spatial_key!r}] must have two or more columns, got {where.shape[1]}.")
     if not names:
