@@ -1,6 +1,7 @@
 """Read and check columns of labels and batches, masks of genes, and matrices of counts or expression."""
 
 import re
+from typing import TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -86,6 +87,11 @@ def read_positions(adata: AnnData, spatial_key: str) -> Floats:
     """Return the positions (n, 2 or 3) of the cells in a tissue."""
     known_key(spatial_key, adata.obsm, "array", "adata.obsm")
     return embedding(adata, spatial_key)
+
+
+def has_cells(reference: object, prior_key: str) -> TypeGuard[AnnData]:
+    """Return whether a reference holds the cells of its prior, with their roles, and not the prior alone."""
+    return isinstance(reference, AnnData) and reference.n_obs > 0 and PriorKeys(prior_key).split in reference.obs
 
 
 def read_roles(reference: AnnData, prior_key: str) -> Codes:

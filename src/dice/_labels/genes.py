@@ -10,10 +10,8 @@ from anndata import AnnData
 from torch import Tensor
 
 from dice._arguments import from_plain
-from dice._data.checks import read_labels
+from dice._data.checks import has_cells, read_labels
 from dice._data.matrix import Matrix
-from dice._data.read import names as names_of
-from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells, sums_by_group
 from dice._labels.model import LabelModel
 from dice._model.inference import NETWORK_CHUNK
@@ -108,7 +106,7 @@ def known_expression(
     reference: object, query: Query, model: LabelModel, labels_key: str, prior_key: str
 ) -> tuple[Floats, Floats]:
     """Return mean expression and share of expressing cells (C, d) in every label, from reference cells or the prior."""
-    if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
+    if has_cells(reference, prior_key):
         labels = read_labels(reference, labels_key, "reference")
         # Cells with a coarse label belong to none of the labels.
         codes = np.append(pd.Index(model.names).get_indexer(labels.categories.astype(str)), -1)[labels.codes]

@@ -9,10 +9,9 @@ from anndata import AnnData
 from scipy import stats
 
 from dice import _log
-from dice._data.checks import read_labels, read_roles
+from dice._data.checks import has_cells, read_labels, read_roles
 from dice._data.read import names
 from dice._errors import InputError
-from dice._keys import PriorKeys
 from dice._labels import novelty
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
@@ -41,7 +40,7 @@ SHALLOW = 0.7
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats, Codes]:
     """Return known groups, and latents and groups of calibration cells. Latents use only the query's genes."""
     prior, trained = query.prior, query.prior.params.get("labels_key")
-    if isinstance(source, AnnData) and PriorKeys(prior_key).split in names(source, "obs"):
+    if has_cells(source, prior_key):
         roles = read_roles(source, prior_key)
         known = trained if trained in names(source, "obs") else None
         key = known if labels_key == "auto" else labels_key

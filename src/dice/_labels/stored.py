@@ -13,11 +13,10 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data.checks import read_labels, read_roles
+from dice._data.checks import has_cells, read_labels, read_roles
 from dice._data.read import Transferred, stored_colors
 from dice._data.read import names as names_of
 from dice._errors import InputError
-from dice._keys import PriorKeys
 from dice._labels.learn import learn_labels
 from dice._labels.model import Labelled, LabelModel
 from dice._labels.tree import LabelTree
@@ -50,13 +49,11 @@ def model_of(reference: object, prior: Any, levels: Levels, prior_key: str, foun
 def read_or_learn(reference: object, prior: Any, levels: Levels, prior_key: str, seed: int) -> LabelModel:
     """Return the label model, from the prior or learned from the reference cells, with its tree and colours."""
     stored = prior.labels if levels.key == prior.params.get("labels_key") else None
-    columns = names_of(reference, "obs") if isinstance(reference, AnnData) and reference.n_obs else []
-    lost = stored is not None and levels.key not in columns
-    if not isinstance(reference, AnnData) or PriorKeys(prior_key).split not in columns or lost:
+    if not has_cells(reference, prior_key) or (stored is not None and levels.key not in names_of(reference, "obs")):
         return _without_cells(prior, levels)
     if stored is not None and "hierarchy" in stored.card and levels.flat:
         coarser = tuple(map(str, stored.card.get("levels", ())))[:-1]
-        known = coarser and set(coarser) <= set(columns)
+        known = coarser and set(coarser) <= set(names_of(reference, "obs"))
         levels = Levels(levels.key, None if known else stored.card["hierarchy"], coarser if known else ())
     labelled = check_labelled(labels_in_tree(reference, levels, read_roles(reference, prior_key)))
     if stored is not None and _same_labels(stored.card, labelled):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import said
-from dice._data.checks import check_expression, gene_mask, read_batches, read_labels
+from dice._data.checks import check_expression, gene_mask, has_cells, read_batches, read_labels
 from dice._data.genes import FEW, by_name, check_storable, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
@@ -199,16 +199,16 @@ def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options:
 
     If the reference is a prior without cells, or its file, this prior is always used.
     """
-    keys, n_cells = PriorKeys(prior_key), 0
+    trained = has_cells(reference, prior_key)
     if isinstance(reference, AnnData):
-        n_cells, trained = reference.n_obs, keys.split in names(reference, "obs")
-        if keys.uns not in names(reference, "uns") or (n_cells and not trained):
+        untrained = reference.n_obs > 0 and not trained
+        if untrained or prior_key not in names(reference, "uns"):
             return None
     prior = find_prior(reference, key=prior_key)
-    if not n_cells:
+    if not trained:
         return prior
     share = share_of_genes(adata, prior.genes, options)
-    found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
+    found = f"reference.uns[{prior_key!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
     if share < FEW:
         _log.say(f"{found} of them: a new prior is trained instead.")
         return None
