@@ -23,7 +23,8 @@ def test_votes_are_counted_and_the_set_is_no_longer_than_it_must_be():
     cells = SimpleNamespace(seen=np.array([True, True, True, True, False]))
     model = SimpleNamespace(names=["B", "T", "NK"], tree=LabelTree.learn(["B", "T", "NK"], np.eye(3)))
     groups = pd.Categorical(["a", "b", "b", "c", "d"])
-    voted, table = count_votes(cells, model, probabilities, groups, 0.1)
+    judged = SimpleNamespace(cells=cells, model=model, probabilities=probabilities)
+    voted, table = count_votes(judged, groups, 0.1)
     np.testing.assert_allclose(table["shares"][1], [0.5, 0.5, 0])
     assert table["set"].tolist()[:3] == ["B", "B | T", "B | T"]
     assert table["label"].tolist() == ["B", "B", "B", ""]

@@ -16,7 +16,7 @@ from dice._data.read import column_names, read_safe
 from dice._data.write import Slots, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
-from dice._labels.cells import LabelCells, sums_by_group
+from dice._labels.cells import sums_by_group
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels, of_more_likely
 from dice._labels.tree import LabelTree, listed
@@ -156,13 +156,14 @@ def _set_texts(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:
 
 
 def count_votes(
-    cells: LabelCells, model: LabelModel, probabilities: Floats, groups: pd.Categorical | None, alpha: float
+    judged: JudgedLabels, groups: pd.Categorical | None, alpha: float
 ) -> tuple[pd.Categorical, dict[str, Any]] | None:
     """Return the voted label (n,) of every cell and the table of votes, by `groups` or, without them, by fine groups.
 
     Return None if votes of fine groups, which are small k-means clusters, do not help (:func:`votes_help`).
     """
-    voting, tree = cells.fine if groups is None else groups, model.tree
+    cells, model, probabilities, tree = judged.cells, judged.model, judged.probabilities, judged.model.tree
+    voting = cells.fine if groups is None else groups
     codes, n_groups = np.where(cells.seen, voting.codes, -1), len(voting.categories)
     n_cells, mean = vote(probabilities, codes, n_groups)
     label = mean.argmax(1)

@@ -164,7 +164,7 @@ def transfer_labels(
         found = classify(cells, model, kind, options.shift, positions)
         judged = judge(found, sets, alpha, kind.min_probability)
     record = {"call": call, "reference": describe(model.card), "warnings": np.array(warned, dtype=str)}
-    voted = count_votes(cells, model, judged.probabilities, groups, alpha) if groupby is not None else None
+    voted = None if groupby is None else count_votes(judged, groups, alpha)
     slots = label_slots(keys, adata, judged, kind.min_probability, record, voted)
     confident, unlike = judged.status == CONFIDENT, judged.status == UNLIKE
     given, strength = judged.probabilities, judged.strength
