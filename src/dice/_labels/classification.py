@@ -34,10 +34,8 @@ class Views:
     model: LabelModel
     #: Weights of the classifiers, by representation; they sum to 1.
     weights: Mapping[str, float]
-    #: Cells of the views that do not change the reference: as measured, or without a shift.
-    kept: Mapping[str, LabelCells]
     #: Names of the views that match query and reference.
-    matched: tuple[str, ...] = ()
+    matched: tuple[str, ...]
 
     @cached_property
     def gene_classifier(self) -> Logistic:
@@ -108,8 +106,10 @@ class Views:
         return lambda x, rows: total[rows] + weight * softmax(classifier.logits(x) + moved[rows])
 
 
-def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any) -> tuple[Views, dict[str, Any]]:
-    """Return the views to compute, and the record of the offsets."""
+def views_of(
+    cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any
+) -> tuple[Views, dict[str, LabelView], dict[str, Any]]:
+    """Return the views to compute, those of them that do not change the reference, and the record of the offsets."""
     kinds = REPRESENTATIONS if classifier.representation == "auto" else (classifier.representation,)
     weights = model.weights(kinds, by_loss=cells.prior.is_panel)
     kept, record = {"measured": cells}, dict[str, Any](strategy="none")
@@ -131,7 +131,8 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     elif shift is not False:
         moved, record = cells.without(shift)
         kept = {strategy: moved}
-    return Views(cells, model, weights, kept, matched), record
+    chosen = Views(cells, model, weights, matched)
+    return chosen, {name: chosen.by_classifiers(own) for name, own in kept.items()}, record
 
 
 @dataclass(frozen=True)
@@ -200,8 +201,8 @@ def classify(
     averaged, scale = isinstance(shift, Shift) and shift.strategy == "auto", cells.prior.latent_scale
     own, seed = cells.y[cells.query.expressing], cells.query.options.random_state
     auc = separation(model.calibration_y / scale, own / scale, seed)
-    asked, offsets = views_of(cells, model, classifier, shift)
-    fitted = _fit(asked, averaged)
+    chosen, kept, offsets = views_of(cells, model, classifier, shift)
+    fitted = _fit(chosen, kept, averaged)
     probabilities, measured, given, likely = cells.each(fitted)
     weight = views.shift_strength(auc) if averaged else 1.0
     if averaged and weight > 0:
@@ -216,29 +217,29 @@ def classify(
     params = {"n_calibration": len(model.calibration_codes), "shift_auc": auc, "shift_strength": strength}
     record = {
         "views": fitted.table(agreed.sum(0) / max(len(agreed), 1), weight),
-        "composition": views.composition_of(probabilities[cells.seen], asked.moments.composition),
-        "candidates": model.scores(asked.weights), "shift": offsets,
+        "composition": views.composition_of(probabilities[cells.seen], chosen.moments.composition),
+        "candidates": model.scores(chosen.weights), "shift": offsets,
         "params": params | {"tissue_weight": tissue_weight},
     }  # fmt: skip
-    return Classified(cells, model, probabilities, measured, (given, likely), asked.weights, strength, record)
+    return Classified(cells, model, probabilities, measured, (given, likely), chosen.weights, strength, record)
 
 
-def _fit(asked: Views, averaged: bool) -> _Fitted:
+def _fit(chosen: Views, kept: dict[str, LabelView], averaged: bool) -> _Fitted:
     """Fit the matched views and the composition in turns, on a sample of the query."""
-    cells, reference, rows = asked.cells, asked.moments.composition, asked.cells.sampled
-    kept, ratios = {name: asked.by_classifiers(own) for name, own in asked.kept.items()}, np.ones_like(reference)
+    cells, reference, rows = chosen.cells, chosen.moments.composition, chosen.cells.sampled
+    ratios = np.ones_like(reference)
     if not len(rows):
         # All cells are empty: they have the composition of the reference.
         kept = dict.fromkeys(kept, lambda _, rows: np.repeat(reference[None], len(rows), axis=0))
-    if not asked.matched or not len(rows):
+    if not chosen.matched or not len(rows):
         return _Fitted(kept, dict.fromkeys(kept, 1.0), ratios)
     found = {name: view(cells.sample, rows) for name, view in kept.items()}
     current = np.mean(list(found.values()), axis=0)
-    share = views.unexplained_share(cells.y[rows].mean(0), asked.model.centres, current.mean(0), reference)
+    share = views.unexplained_share(cells.y[rows].mean(0), chosen.model.centres, current.mean(0), reference)
     # Labels from few genes are too uncertain to weight cells by them.
     uneven = 0.0 if cells.prior.is_panel else share
     for _ in range(ROUNDS):
-        matched = asked.matching(*views.balanced(current, reference, uneven))
+        matched = chosen.matching(*views.balanced(current, reference, uneven))
         found |= {name: view(cells.sample, rows) for name, view in matched.items()}
         # The composition explains a part of the shift, and cells as measured count by this part.
         weights = dict.fromkeys(found, 1.0) | {"measured": 1 - share} if averaged else dict.fromkeys(matched, 1.0)
