@@ -328,8 +328,11 @@ def test_labels_of_another_vocabulary_are_evaluated(files, tmp_path, capsys):
     said = summary(capsys, *command, "--label-map", file)
     expected = dice.tl.evaluate(query, "cell_type", protocol="labels", key="theirs")
     assert said["table"]["all cells"]["accuracy"] == expected.loc["all cells", "accuracy"]
-    for text, message in {"[1]": "--label-map must be a dict", "{": "JSONDecodeError: Expecting"}.items():
-        file.write_text(text)
+    table, names = "must be a table in JSON", "must be labels of the reference such as"
+    odd = {b"[1]": "--label-map must be a dict", b"{": table, b"\xff": table, b"[" * 100_000: table}
+    odd |= {b"1" * 10_000: table, b'{"my T": 5}': names, b'{"my T": [[5]]}': names}
+    for text, message in odd.items():
+        file.write_bytes(text)
         assert main([*map(str, command), "--label-map", str(file)]) == 1
         assert message in capsys.readouterr().err
 

@@ -370,14 +370,34 @@ def test_categories_of_an_old_file_are_read(old):
         assert list(reader(old).obs["label"]) == list("aba" * 3)
 
 
-def test_a_reference_to_anything_but_the_own_categories_is_refused(old):
-    """It can lead to an array without a name, and from there to a file of the reader."""
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_reference_to_anything_but_the_own_categories_is_refused(old, as_text):
+    """It can lead to an array without a name, and from there to a file of the reader, or to a matrix on disk."""
     with h5py.File(old, "a") as file:
         _text_array(file["obs"].create_group("__categories"), "label")
         _old_column(file, lambda file: _text_array(file["uns"], "other"))
+        if as_text:
+            file["obs/label"].attrs["categories"] = "/X"
     for reader in (read, dice.read_lazy):
         with pytest.raises(InputError, match="'obs/label' refers to something that is not its categories"):
             reader(old)
+
+
+@pytest.mark.parametrize(("categories", "is_own"), [("__categories/label", True), ("../X", False), ("label", False)])
+def test_categories_of_an_old_store_are_its_own(tmp_path, categories, is_own):
+    stored_priors.cells(9).write_zarr(tmp_path / "old.zarr")
+    root = zarr.open_group(tmp_path / "old.zarr", use_consolidated=False)
+    codes = root["obs/label/codes"][...] % 2
+    del root["obs/label"]
+    root["obs"].attrs["encoding-version"] = "0.1.0"
+    ad.io.write_elem(root["obs"].require_group("__categories"), "label", np.array(["a", "b"]))
+    root.create_array("obs/label", data=codes, attributes=ARRAY | {"categories": categories})
+    (tmp_path / "old.zarr" / ".zmetadata").unlink(missing_ok=True)
+    if is_own:
+        assert list(read(tmp_path / "old.zarr").obs["label"]) == list("aba" * 3)
+        return
+    with pytest.raises(InputError, match="'obs/label' refers to something that is not its categories"):
+        read(tmp_path / "old.zarr")
 
 
 def test_chunks_without_end_are_refused(tmp_path):

@@ -246,3 +246,11 @@ def test_values_without_logarithm_are_still_seen():
     assert not is_unlogged(cells.X)  # One gene of forty, in however many cells.
     cells.X[:, 1:6] = 300
     assert is_unlogged(cells.X)
+
+
+def test_complex_values_are_refused(trained):
+    """The imaginary part was dropped."""
+    query = logged_cells(20)
+    query.X = query.X.astype(np.complex64)
+    with pytest.raises(dice.DiceError, match=r"adata\.X must hold real numbers, got complex64"):
+        dice.tl.transfer_labels(query, trained, "label")

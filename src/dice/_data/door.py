@@ -75,10 +75,10 @@ def _check_folder(folder: Path, failure: type[DiceError]) -> None:
             if file.is_symlink():
                 raise failure(f"{str(file)!r} is a link to somewhere else: copy the folder without links.")
             if not file.is_file() and not file.is_dir():  # Reading a pipe would never end.
-                raise failure(f"{str(file)!r} is neither a file nor a folder: take the store from its source.")
+                raise failure(f"{str(file)!r} is neither a file nor a folder: get a new copy of the store.")
             size += file.stat().st_size if name in lengths.DESCRIPTIONS else 0
             if size > LONGEST_DESCRIPTION:
-                raise failure(f"{str(file)!r} is too large to describe arrays: take the store from its source.")
+                raise failure(f"{str(file)!r} is too large to describe arrays: get a new copy of the store.")
 
 
 def size_limit(path: Path) -> int:
@@ -113,8 +113,8 @@ class Walk:
             self._refuse(name, f"exceeds the limits of {NODES[self.strict]:,} arrays and {DEPTH} nested groups")
         if is_hdf5 := isinstance(node, h5py.Dataset | h5py.Group):
             self._add(name, self._measured(lengths.attribute_bytes, node, name))
-            if _refers_away(node, holder, self.failure):
-                self._refuse(name, "refers to something that is not its categories")
+        if _refers_away(node, holder, self.failure):
+            self._refuse(name, "refers to something that is not its categories")
         if is_array:
             stays = self._stays(node, name, holder)
             self._add(name, 0 if stays else _declared(node))
@@ -201,14 +201,19 @@ def child(group: Any, name: str, failure: type[DiceError]) -> Any:
 def _refers_away(node: Any, holder: Any, failure: type[DiceError]) -> bool:
     """Return whether an attribute refers to anything but the categories of a column, as AnnData 0.7 stored them.
 
-    A reference can lead to an array without a name, which the walk does not find.
+    A reference can lead to an array without a name, and a text to a matrix that stays on disk: the walk counts neither.
     """
-    found = [name for name in node.attrs if h5py.check_ref_dtype(node.attrs.get_id(name).dtype) is not None]
-    if found != ["categories"] or holder is None or "__categories" not in set(holder):
-        return bool(found)
-    target, name = node.attrs["categories"], node.name.rpartition("/")[2]
+    is_hdf5, name = isinstance(node, h5py.Dataset | h5py.Group), node.name.rpartition("/")[2]
+    references = [
+        key for key in node.attrs if is_hdf5 and h5py.check_ref_dtype(node.attrs.get_id(key).dtype) is not None
+    ]
+    if "categories" not in node.attrs or holder is None or "__categories" not in set(holder):
+        return bool(references) or "categories" in node.attrs
+    target = node.attrs["categories"]
+    if not is_hdf5:
+        return bool(target != f"__categories/{name}")
     categories = child(child(holder, "__categories", failure), name, failure)
-    return not isinstance(target, h5py.Reference) or node.file[target] != categories
+    return references != ["categories"] or not isinstance(target, h5py.Reference) or node.file[target] != categories
 
 
 def _is_long_text(dtype: Any) -> bool:

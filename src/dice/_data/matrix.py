@@ -67,6 +67,8 @@ class Matrix:
             sources.check_size(self.data)
         if self.data is None:
             raise SlotError(f"{who}.X is empty: name the layer to use with layer=.")
+        if np.issubdtype(self.data.dtype, np.complexfloating):
+            raise InputError(f"{self.where} must hold real numbers, got {self.data.dtype}.")
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
         #: Values that break these rules raise an error that names their cells and genes.
         self.rules = sources.Rules()

@@ -157,7 +157,7 @@ def score_labels(
     own, (tree, nodes) = pd.Categorical(labels), safe
     names, meanings = [str(name) for name in own.categories], {}
     for name, others in label_map.items():
-        meanings[str(name)] = given = [others] if others is None or isinstance(others, str) else list(others)
+        meanings[str(name)] = given = list(others) if np.iterable(others) and not isinstance(others, str) else [others]
         if lacking := [other for other in given if other not in found.names]:
             known, got = found.names[:20], lacking[:5]
             raise InputError(f"label_map[{said(name)}] must be labels of the reference such as {known}, got {got}.")

@@ -186,7 +186,10 @@ def evaluate(args: argparse.Namespace) -> Result:
     dice evaluate labelled.h5ad --labels study --key cell_type_dice --protocol labels --label-map names.json
     dice evaluate denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'
     """
-    names = None if args.label_map is None else json.loads(args.label_map.read_text(encoding="utf-8"))
+    try:
+        names = None if args.label_map is None else json.loads(args.label_map.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'{str(args.label_map)!r} must be a table in JSON, such as {{"T": "T cell"}}.') from error
     table = call(args, read(args.adata), label_map=names)
     if args.table is not None:
         with atomic(args.table) as draft:
