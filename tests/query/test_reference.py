@@ -16,7 +16,6 @@ from dice import Levels
 from dice._labels.learn import _sample
 from dice._labels.model import Labelled
 from dice._labels.stored import (
-    _same_labels,
     check_labelled,
     labels_in_tree,
     labels_to_learn,
@@ -30,7 +29,7 @@ TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")
 
 
 def labelled(codes, roles):
-    return Labelled("t", np.array(codes), ["a", "b"], np.array(roles), None)
+    return Labelled("t", np.array(codes), ["a", "b"], np.array(roles), None, "")
 
 
 def test_roles_and_known_cells():
@@ -79,21 +78,6 @@ def test_rare_classes_are_kept_whole():
     assert _sample(few, few * 0, 0, most=1000) is few
 
 
-@pytest.mark.parametrize(
-    ("card", "same"),
-    [
-        ({"labels": ["a", "b"], "label_cells": [2, 1]}, True),
-        ({"labels": ["b", "a"], "label_cells": [1, 2]}, True),
-        ({"labels": ["a", "b"], "label_cells": [1, 2]}, False),
-        ({"labels": ["a", "c"], "label_cells": [2, 1]}, False),
-        ({"labels": ["a", "b"], "label_cells": [2]}, False),
-        ({"labels": ["a", "b"]}, False),
-    ],
-)
-def test_labels_that_a_prior_has_learned(card, same):
-    assert _same_labels(card, labelled([0, 0, 1, -1], [TRAIN] * 4)) == same
-
-
 def reference_with(names, roles):
     reference = ad.AnnData(np.zeros((len(names), 2), np.float32))
     reference.obs["t"], reference.obs["dice_split"] = pd.Categorical(names), [ROLES[role] for role in roles]
@@ -125,11 +109,29 @@ class Stored:
     card: dict[str, Any]
 
 
+def test_edited_labels_have_another_checksum():
+    """Also if every label keeps its number of cells, as after shuffling."""
+
+    def checksum(labels, order=slice(None)):
+        cells = reference_with(labels, [TRAIN] * len(labels))[order]
+        return labels_in_tree(cells, Levels("t"), np.full(len(labels), TRAIN)).checksum
+
+    first = checksum(list("aabbb"))
+    assert checksum(list("aabbb"), [4, 1, 0, 3, 2]) == first
+    for other in ("ababb", "bbaaa", "aaabb", "ccbbb"):
+        assert checksum(list(other)) != first
+    unlabelled = reference_with([None, *"aabbb"], [TRAIN] * 6)
+    unlabelled.obs_names = ["new", *"01234"]
+    assert labels_in_tree(unlabelled, Levels("t"), np.full(6, TRAIN)).checksum == first
+
+
 def test_stored_labels_are_read_and_others_learned(monkeypatch):
     monkeypatch.setattr("dice._labels.stored.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
-    stored = Stored(["a", "b"], {"labels": ["a", "b"], "label_cells": [2, 2], "colors": ["red", "blue"]})
+    roles = [TRAIN, TRAIN, CALIBRATION, CALIBRATION]
+    reference = reference_with(list("abab"), roles)
+    checksum = labels_in_tree(reference, Levels("t"), np.array(roles)).checksum
+    stored = Stored(["a", "b"], {"labels": ["a", "b"], "checksum": checksum, "colors": ["red", "blue"]})
     prior = SimpleNamespace(labels=stored, params={"labels_key": "t"})
-    reference = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
     # Colours are those of the reference, if it is passed with its labels.
     assert read_or_learn(reference, prior, Levels("t"), "dice", 0) == replace(stored, card=stored.card | {"colors": []})
     assert read_or_learn(prior, prior, Levels("t"), "dice", 0) is stored

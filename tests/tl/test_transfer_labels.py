@@ -709,6 +709,23 @@ def test_the_prior_alone_gives_the_same_labels(reference, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_labels_that_were_edited_after_training_are_learned(trained):
+    """Also if each label keeps its number of cells: two types of equal size whose names were swapped."""
+    first, second = trained.obs["cell_type"].cat.categories[:2]
+    twins = trained[~trained.obs["cell_type"].isin([first, second])].copy()
+    cells = [trained[trained.obs["cell_type"] == name][:40] for name in (first, second)]
+    reference = ad.concat([*cells, twins], uns_merge="first", merge="first")
+    dice.tl.train_prior(reference, labels_key="cell_type", n_latent=5, training=dice.Training(max_steps=5))
+    query, right = changed(300, 13), {first: second, second: first}
+    before = dice.tl.transfer_labels(query, reference, "cell_type", check=False, copy=True)
+    reference.obs["cell_type"] = reference.obs["cell_type"].astype(str).replace(right)
+    after = dice.tl.transfer_labels(query, reference, "cell_type", check=False, copy=True)
+    swapped = before.obs["cell_type_dice"].astype(str).replace(right)
+    assert before.obs["cell_type_dice"].isin([first, second]).any()
+    assert (after.obs["cell_type_dice"].astype(str) == swapped).mean() > 0.95
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_views_do_not_depend_on_the_order_of_cells_or_on_chunks(trained, monkeypatch):
     """Also where only some cells teach the composition, and the others are read chunk by chunk."""
     monkeypatch.setattr("dice._labels.cells.LABEL_SAMPLE", 250)

@@ -158,13 +158,14 @@ def card_of(title: Any, prior: Any, labelled: Labelled) -> dict[str, Any]:
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     card = {
         "labels_key": labelled.key, "labels": labelled.names, "label_cells": counts.tolist(),
-        "cells": len(labelled.roles), "genes": len(prior.genes), "versions": {name: version(name) for name in PACKAGES},
+        "checksum": labelled.checksum, "cells": len(labelled.roles), "genes": len(prior.genes),
+        "versions": {name: version(name) for name in PACKAGES},
     }  # fmt: skip
     if isinstance(title, str):
         card["source"] = title
     if labelled.colors is not None:
         card["colors"] = labelled.colors
-    return card if labelled.tree is None else card | labelled.tree.to_card() | {"coarse_cells": labelled.n_coarse}
+    return card if labelled.tree is None else card | labelled.tree.to_card()
 
 
 def _scores(model: LabelModel) -> dict[str, Any]:

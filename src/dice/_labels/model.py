@@ -54,6 +54,8 @@ class Labelled:
     roles: Codes
     #: Colour of every label, where the reference has them.
     colors: list[str] | None
+    #: Checksum of the labels of all cells, which tells whether labels were edited since the training.
+    checksum: str
     #: The tree of labels, if the reference has one.
     tree: LabelTree | None = None
 

@@ -1,10 +1,10 @@
 """The label model of a reference, from its prior or learned from its cells, and the tree of its labels."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from io import StringIO
 from itertools import combinations, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.checks import has_cells, read_labels, read_roles
+from dice._data.files import content_of
 from dice._data.read import Transferred, stored_colors
 from dice._data.read import names as names_of
 from dice._errors import InputError
@@ -56,7 +57,7 @@ def read_or_learn(reference: object, prior: Any, levels: Levels, prior_key: str,
         known = coarser and set(coarser) <= set(names_of(reference, "obs"))
         levels = Levels(levels.key, None if known else stored.card["hierarchy"], coarser if known else ())
     labelled = check_labelled(labels_in_tree(reference, levels, read_roles(reference, prior_key)))
-    if stored is not None and _same_labels(stored.card, labelled):
+    if stored is not None and stored.card.get("checksum") == labelled.checksum:
         colors = dict(zip(labelled.names, labelled.colors or (), strict=False))
         tree = {} if labelled.tree is None else labelled.tree.to_card()
         return replace(stored, card=stored.card | tree | {"colors": [colors[name] for name in stored.names if colors]})
@@ -99,14 +100,6 @@ def _without_cells(prior: Any, levels: Levels) -> LabelModel:
     return replace(model, card=model.card | tree.to_card())
 
 
-def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
-    """Return whether the reference still has the labels of its prior. Their order does not matter."""
-    counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
-    learned = card["label_cells"] if isinstance(card.get("label_cells"), list) else []
-    same = dict(zip(card["labels"], learned, strict=False)) == dict(zip(labelled.names, counts.tolist(), strict=True))
-    return same and card.get("coarse_cells", 0) == labelled.n_coarse
-
-
 def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: LabelsKey | None) -> Labelled | None:
     """Return the labels to learn. Return None, with a warning, if no training or calibration cell has a label."""
     if (levels := Levels.of(labels_key)) is None:
@@ -138,8 +131,9 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
     known, codes = stored_colors(reference, levels.key) or {}, labels.codes.astype(np.intp)
     colors = [known[name] for name in labels.categories] if set(labels.categories) <= set(known) else None
     names = [str(name) for name in labels.categories]
+    cells = reference.obs_names
     if levels.flat:
-        return Labelled(levels.key, codes, names, roles, colors)
+        return Labelled(levels.key, codes, names, roles, colors, _checksum(cells, codes, names))
     finest = [name for name in names if name not in set(parents.values())]
     if len(finest) < 2:
         raise InputError(f"The tree of {levels.key!r} must have at least two labels without children, got {finest}.")
@@ -147,7 +141,15 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
     tree = LabelTree.of(finest, parents, found, known=[str(name) for name in values.categories])
     nodes = np.append(pd.Index(tree.names).get_indexer(names), -1)[codes]
     colors = colors and [colors[names.index(name)] for name in finest]
-    return Labelled(levels.key, nodes, finest, roles, colors, tree)
+    return Labelled(levels.key, nodes, finest, roles, colors, _checksum(cells, nodes, tree.names), tree)
+
+
+def _checksum(cells: pd.Index, nodes: Codes, names: Sequence[str]) -> str:
+    """Return a checksum of the names of all labelled cells and of their labels. The order of cells does not matter."""
+    labelled = nodes >= 0
+    labels = np.array(names, dtype=object)[nodes[labelled]]
+    hashes = pd.util.hash_array((cells[labelled].astype(str) + "\0" + labels).to_numpy(dtype=object))
+    return f"{hashes.sum(dtype=np.uint64):016x}"
 
 
 def check_labelled(labelled: Labelled) -> Labelled:
@@ -191,12 +193,11 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
     if isinstance(hierarchy, Mapping):
         return {str(child): str(parent) for child, parent in hierarchy.items()}
     path = os.fspath(hierarchy)
-    if not Path(path).is_file():  # pandas would wait for a pipe, and download a link.
-        raise InputError(f"There is no file {path!r}: pass a dict from child to parent, or a .csv or .obo file.")
+    text = StringIO(content_of(path))
     if path.removesuffix(".gz").endswith(".obo"):
-        return _parents_in_ontology(path, labels)
+        return _parents_in_ontology(path, text, labels)
     try:
-        table = pd.read_csv(path, dtype=str)[["child", "parent"]].dropna().drop_duplicates()
+        table = pd.read_csv(text, dtype=str)[["child", "parent"]].dropna().drop_duplicates()
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path!r} must be a .csv file with the columns child and parent: {error}") from error
     twice = table["child"][table["child"].duplicated()].unique().tolist()
@@ -205,7 +206,7 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
     return dict(zip(table["child"], table["parent"], strict=True))
 
 
-def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
+def _parents_in_ontology(path: str, text: StringIO, labels: list[str]) -> dict[str, str]:
     """Return the parent of every label and node, from an .obo file. Labels are ids or exact names of its terms.
 
     In a tree, a term has only one parent. Terms are therefore added from specific to general (few labels first, then
@@ -217,7 +218,7 @@ def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
     except ImportError as error:
         raise ImportError('An .obo file needs the package obonet: pip install "scdice[ontology]".') from error
     try:
-        found = obonet.read_obo(path)
+        found = obonet.read_obo(text)
     except (OSError, ValueError) as error:
         raise InputError(f"{path!r} must be an ontology in the .obo format: {error}") from error
     graph = nx.DiGraph((child, parent) for child, parent, kind in found.edges(keys=True) if kind == "is_a")
