@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 from itertools import pairwise
@@ -190,6 +191,19 @@ def test_a_hierarchy_is_a_file_and_nothing_else(tmp_path):
     for path in (tmp_path / "pipe.csv", tmp_path, tmp_path / "nothing.obo", "https://localhost/tree.csv"):
         with pytest.raises(DiceError, match="There is no file"):
             read_hierarchy(path, LABELS)
+
+
+def test_a_packed_hierarchy_is_bounded(tmp_path, monkeypatch):
+    """3 MB became 3 GB."""
+    table = "child,parent\n" + "".join(f"{label},cell\n" for label in LABELS)
+    (tmp_path / "tree.csv.gz").write_bytes(gzip.compress(table.encode()))
+    assert read_hierarchy(tmp_path / "tree.csv.gz", LABELS) == dict.fromkeys(LABELS, "cell")
+    monkeypatch.setattr("dice._data.files.LONGEST_TEXT", len(table) - 1)
+    with pytest.raises(DiceError, match="MB of text: pass a smaller file"):
+        read_hierarchy(tmp_path / "tree.csv.gz", LABELS)
+    (tmp_path / "tree.csv.gz").write_bytes(b"no gzip")
+    with pytest.raises(DiceError, match="cannot be read: Not a gzipped file"):
+        read_hierarchy(tmp_path / "tree.csv.gz", LABELS)
 
 
 def test_bad_ontologies_are_refused(ontology, tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 """Read files of cells after a check of the whole file, and write them as a whole or not at all."""
 
+import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from dice._files import atomic, check_room
 #: Mappings whose arrays stay on disk.
 LAZY = ("layers", "obsm", "varm", "obsp", "varp")
 CELLS = "an .h5ad file or a .zarr store"
+#: Maximum size in bytes of a tree of labels.
+LONGEST_TEXT = 2**26
 #: Files by the names of the dask arrays that were made from them.
 _opened: dict[str, Path] = {}
 
@@ -78,6 +82,20 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
         adata = AnnData(x, obs=obs, var=var, uns=read_elem(group["uns"]) if "uns" in group else {}, **lazy)
     _opened.update({matrix.name: Path(path).resolve() for matrix in _matrices(adata) if is_lazy(matrix)})
     return adata
+
+
+def content_of(path: str) -> str:
+    """Return the text of a tree of labels, which may be packed by gzip. A very long one is refused."""
+    if not Path(path).is_file():  # Reading a pipe would never end.
+        raise InputError(f"There is no file {path!r}: pass a dict from child to parent, or a .csv or .obo file.")
+    try:
+        with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
+            content = file.read(LONGEST_TEXT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path!r} cannot be read: {error}.") from error
+    if len(content) > LONGEST_TEXT:
+        raise InputError(f"{path!r} holds more than {LONGEST_TEXT / 2**20:.0f} MB of text: pass a smaller file.")
+    return content.decode("utf-8-sig", "replace")
 
 
 def files_of(*sources: Any) -> list[Any]:

@@ -39,9 +39,9 @@ def novelty(
     """Test for every cell whether it could come from the reference.
 
     The reference cells form groups, by label or by cluster. The novelty of a cell grows with its distance to the
-    nearest group, in units of the scatter within groups, and with the uncertainty about its group. Both are computed
-    from the projection, never from the denoised embedding. The rank of a cell's novelty among held-out calibration
-    cells gives a p-value.
+    nearest group, in units of the scatter within groups, and with the uncertainty about its group. Distance and
+    uncertainty are computed from the projection, never from the denoised embedding. The rank of a cell's novelty among
+    held-out calibration cells gives a p-value.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def novelty(
         The query.
     reference
         As in :func:`dice.tl.denoise`. With the reference cells (an AnnData object), the test has more power than with a
-        prior alone, and it is also valid for queries that lack genes.
+        prior alone, and it is also valid for queries that lack genes or are much shallower.
     alpha
         False-discovery rate (Benjamini-Hochberg): the share of cells called novel that may belong to the reference.
     groupby
@@ -79,7 +79,7 @@ def novelty(
         Conformal p-value: the share of reference cells that are at least as novel.
     ``adata.obs["dice_novel"]`` bool
         True for cells called novel at the false-discovery rate. If the query differs from the reference as a whole, no
-        cell is called novel, because calibration cells then cannot show which cells are.
+        cell is called novel, because calibration cells then cannot show which cells are novel.
     ``adata.uns["dice_novelty"]``
         ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``, the smallest number of cells
         that can be called) and ``warnings``. With `groupby` also ``groups``, with one entry per group: ``group``,
