@@ -9,6 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from anndata import AnnData
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -43,6 +45,14 @@ def shared_data() -> Callable[[str], Path]:
         return file
 
     return path
+
+
+@pytest.fixture(scope="session")
+def counted_pair() -> tuple[AnnData, AnnData]:
+    """Counts of ten types: a reference with its prior, and a query. Copy what a test changes."""
+    import walk
+
+    return walk.counted_pair()
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import walk
 
 import dice
 
@@ -16,9 +15,9 @@ def _pair():
 
 
 @pytest.fixture(scope="session")
-def clustered():
+def clustered(counted_pair):
     """Counts of ten types: a reference, and a query that is denoised and clustered."""
-    reference, query = walk.counted_pair()
+    reference, query = (cells.copy() for cells in counted_pair)
     dice.tl.denoise(query, reference)
     dice.tl.cluster(query)
     return reference, query

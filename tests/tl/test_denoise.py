@@ -7,7 +7,6 @@ import inspect
 import anndata as ad
 import numpy as np
 import pytest
-import walk
 
 import dice
 
@@ -317,15 +316,8 @@ def test_a_missing_prior_is_explained(query, reference, tmp_path):
         dice.tl.denoise(query, 3)
 
 
-@pytest.fixture(scope="module")
-def counted():
-    """Reference with its prior and query of log-normalised counts, also in a layer."""
-    reference, query = walk.counted_pair()
-    return reference, query
-
-
-def test_noise_is_measured_where_values_are_counts(counted):
-    reference, query = counted[0], counted[1].copy()
+def test_noise_is_measured_where_values_are_counts(counted_pair):
+    reference, query = counted_pair[0], counted_pair[1].copy()
     dice.tl.denoise(query, reference, n_samples=200)
     record, prior = query.uns["X_dice"], dice.Prior.from_anndata(reference)
     assert record["params"]["method"] == "direct"
@@ -352,27 +344,27 @@ def depth(cell):
     ],
     ids=str,
 )
-def test_assumed_noise_on_request(counted, arguments):
-    query = counted[1].copy()
-    dice.tl.denoise(query, counted[0], **arguments)
+def test_assumed_noise_on_request(counted_pair, arguments):
+    query = counted_pair[1].copy()
+    dice.tl.denoise(query, counted_pair[0], **arguments)
     assert not query.uns["X_dice"]["params"]["measured"]
 
 
-def test_values_that_are_no_counts_have_assumed_noise(counted):
-    query = counted[1].copy()
+def test_values_that_are_no_counts_have_assumed_noise(counted_pair):
+    query = counted_pair[1].copy()
     query.X = query.X.multiply(np.linspace(0.9, 1.1, query.n_vars)).tocsr().astype(np.float32)
     with pytest.warns(dice.DiceWarning, match="its noise is assumed, not measured"):
-        dice.tl.denoise(query, counted[0], check=False)
+        dice.tl.denoise(query, counted_pair[0], check=False)
     assert query.uns["X_dice"]["params"]["method"] == "direct"
     assert query.uns["X_dice"]["params"]["rho"] > 0
 
 
 @pytest.mark.parametrize("kind", ["dense", "csc", "dask"])
-def test_measured_noise_whatever_the_matrix_and_the_order(counted, kind):
-    reference, query = counted[0], counted[1].copy()
+def test_measured_noise_whatever_the_matrix_and_the_order(counted_pair, kind):
+    reference, query = counted_pair[0], counted_pair[1].copy()
     dice.tl.denoise(query, reference, n_samples=2)
     order = np.random.default_rng(0).permutation(query.n_obs)
-    other = counted[1][order].copy()
+    other = counted_pair[1][order].copy()
     if kind == "dense":
         other.X = other.X.toarray()
     elif kind == "csc":
@@ -387,8 +379,8 @@ def test_measured_noise_whatever_the_matrix_and_the_order(counted, kind):
     np.testing.assert_allclose(other.obs["dice_uncertainty"], query.obs["dice_uncertainty"].iloc[order], atol=1e-3)
 
 
-def test_missing_genes_are_filled_in_at_once(counted):
-    reference, query = counted[0], counted[1].copy()
+def test_missing_genes_are_filled_in_at_once(counted_pair):
+    reference, query = counted_pair[0], counted_pair[1].copy()
     dice.tl.denoise(query, reference)
     part = query[:, np.random.default_rng(0).random(query.n_vars) < 0.6].copy()
     with pytest.warns(dice.DiceWarning, match="genes found"):
@@ -398,14 +390,14 @@ def test_missing_genes_are_filled_in_at_once(counted):
     assert np.sqrt(np.square(found - wanted).mean()) < 0.6 * wanted.std()
 
 
-def test_the_reference_itself_is_read_without_its_own_influence(counted):
+def test_the_reference_itself_is_read_without_its_own_influence(counted_pair):
     """Its loadings fit the noise of its own cells: read naively, they scatter more than cells that PCA has not seen."""
-    reference = counted[0].copy()
+    reference = counted_pair[0].copy()
     own = (reference.obs["dice_split"] != "calibration").to_numpy()
     dice.tl.denoise(reference)
     naive = reference.copy()
     del naive.obs["dice_split"]
-    dice.tl.denoise(naive, counted[0])
+    dice.tl.denoise(naive, counted_pair[0])
     moved = np.abs(reference.obsm["X_dice"] - naive.obsm["X_dice"]).mean(1)
     assert moved[own].min() > 0
     np.testing.assert_allclose(moved[~own], 0, atol=1e-4)
