@@ -8,6 +8,7 @@ import re
 import pytest
 
 import dice
+import dice.options
 
 MODULES = ("pp", "tl", "pl", "datasets", "metrics")
 FUNCTIONS = {
@@ -87,7 +88,8 @@ def test_every_public_name_resolves():
 
 def test_tab_completion_shows_public_names_alone():
     assert set(dir(dice)) == {*dice.__all__, "__version__"}
-    for module in (*MODULES, "options", "settings"):
-        found = getattr(dice, module, None) or __import__(f"dice.{module}").options
+    for module in (*MODULES, "priors", "settings"):
+        found = getattr(dice, module)
         # Shells hide names that begin with an underscore.
         assert sorted(name for name in dir(found) if not name.startswith("_")) == sorted(found.__all__), module
+    assert set(dir(dice.options)) == {name for name in dice.__all__ if name in dice.options.OBJECTS} | {"Levels"}

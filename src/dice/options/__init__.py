@@ -1,4 +1,4 @@
-"""Settings objects for arguments of the public functions. They check their values.
+"""Settings objects for arguments of the public functions. Each object checks its values.
 
 Pass a settings object as an argument: ``dice.tl.denoise(query, ref, method=dice.Gibbs(n_chains=10))``. The records of
 calls in ``.uns`` and the flags of the command line follow from the fields of these objects.
@@ -16,3 +16,8 @@ OBJECTS: dict[str, type] = {
 __all__ = ["Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Options", "Sets", "Shift"]
 __all__ += ["FOR_LABELS", "OBJECTS", "LabelsKey", "LogDensity", "Method", "Noise", "Rho", "StudentT", "Training"]
 __all__ += ["check_rho", "torch_device"]
+
+
+def __dir__() -> list[str]:
+    """Return the settings objects. The other names are for the package itself."""
+    return sorted([*OBJECTS, "Levels"])
