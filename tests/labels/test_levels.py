@@ -11,7 +11,7 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
@@ -223,6 +223,7 @@ def test_names_of_columns_are_checked(key):
         Levels.of(key)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.integers(0, 1000), st.floats(0, 1))
 def test_coarse_labels_are_above_fine_ones(parents, seed, threshold):
     """For any tree and probabilities: every level holds the next finer one, and the safe label is on the same path."""
