@@ -67,7 +67,7 @@ class Ridge:
 
 def kernel(a: Floats, b: Floats) -> Floats:
     """Return the Gaussian kernel (n, m) of cells. Its width grows with the number of latents, as distances do."""
-    # In double precision, because the normal equations of float32 kernels are not positive definite.
+    # Use double precision, because the normal equations of float32 kernels are not positive definite.
     return rbf_kernel(a.astype(np.float64), b.astype(np.float64), gamma=1 / (2 * KERNEL_WIDTH**2 * a.shape[1]))
 
 
@@ -79,7 +79,7 @@ def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
 
 
 def by_neighbors(cells: Floats, values: Floats, samples: Floats) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation (n, F) of the features among the neighbours of all samples (n, S, k) of cells.
+    """Return the mean and standard deviation (n, F) of features over the neighbours of all samples (n, S, k) of a cell.
 
     Neighbours are known cells (m, k) with features (m, F). The standard deviation is small only if the posterior is
     certain and similar cells have similar features.
@@ -157,7 +157,7 @@ def blend_values(residuals: Floats) -> Floats:
     products = np.einsum("inf,jnf->fij", known, known)
     n_cells = np.maximum((~np.isnan(residuals[0])).sum(0), 1)
     size = np.trace(products, axis1=1, axis2=2)
-    # If all candidates predict a feature exactly, the pull is set to 1. Any size gives equal weights.
+    # If all candidates predict a feature exactly, the pull is set to 1. Any other value also gives equal weights.
     pull = np.where(size > 0, BLEND_CELLS * size / n_candidates / n_cells, 1.0)
     a = products + pull[:, None, None] * np.eye(n_candidates)
     # Minimise w'aw - 2 (1'w), then scale to the sum 1. The result minimises w'aw among all weights with the sum 1.
@@ -199,7 +199,8 @@ class Spread:
 def conformal_quantile(scores: Floats, alpha: float) -> Floats:
     """Return the value (F,) that the score of a new cell exceeds with probability at most alpha.
 
-    It is the ceil((m + 1)(1 - alpha))-th smallest of the scores (m, F), or infinity if m is too small. NaN is ignored.
+    This is the ceil((m + 1)(1 - alpha))-th smallest of the scores (m, F), or infinity if m is too small. NaN is
+    ignored.
     """
     n = (~np.isnan(scores)).sum(0)
     rank = np.ceil((n + 1) * (1 - alpha) - 1e-9).astype(np.intp)

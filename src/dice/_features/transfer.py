@@ -38,7 +38,7 @@ MOST_FITTED = 20_000
 #: to 2.7 times as wide (median 1.6). A factor of 1.5 gives at least .85 on 21 of the 25 pairs.
 WIDER = 1.5
 #: A feature is useless if two conditions hold: its intervals have at least this share of the width for a constant
-#: prediction, and its correlation is at most the one that belongs to this share if errors are normal. The width alone
+#: prediction, and its correlation is at most the correlation that gives this share for normal errors. The width alone
 #: is not enough: if few cells have a protein, the interval of a constant prediction is narrow, because it leaves out
 #: these cells. The probability that a useless feature has a smaller correlation in the query than another feature was
 #: .99, .95 and .92 with both conditions, and .91, .90 and .69 with the width alone (Liu, Liu 1 -> 3 and bmmc 1-3 -> 4;
@@ -75,9 +75,9 @@ class Judged:
 class FeatureModel:
     """Model that predicts features (n, F) of cells, with intervals.
 
-    It is fitted to the reference cells `fit`. NaN means that a feature was not measured. Errors on the test cells of
-    `folds` determine the weights of candidates and the spread. The intervals are calibrated on these errors and on the
-    errors of the cells `calibration`, which alone may be too few.
+    The model is fitted to the reference cells `fit`. NaN means that a feature was not measured. Errors on the test
+    cells of `folds` determine the weights of candidates and the spread. The intervals are calibrated on these errors
+    and on the errors of the `calibration` cells. The `calibration` cells alone may be too few.
     """
 
     def __init__(self, cells: View, values: Floats, fit: Codes, calibration: Codes, folds: Folds, alpha: float) -> None:

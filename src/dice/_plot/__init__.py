@@ -29,7 +29,7 @@ Drawn = tuple[Figure, Any]
 PANEL, PAGE = 3.2, 11.0
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
-#: Scripts of the page. Each needs only those before it.
+#: Scripts of the page. Each script needs only the scripts before it.
 SCRIPTS = ("data", "levels", "map", "selection", "corrections", "panels", "sections", "main")
 
 
@@ -55,7 +55,7 @@ def panels(
     same_limits
         Use the same limits in all panels.
     square
-        Whether all panels are square maps. They are then moved close together.
+        Whether all panels are square maps. Panels are then close together.
     """
     widths = [widths] * columns(n_panels, widths) if isinstance(widths, int | float) else widths
     n_rows, parts = math.ceil(n_panels / len(widths)), [height] if isinstance(height, int | float) else [*height]
@@ -95,7 +95,7 @@ def _make_room(figure: Figure) -> None:
 
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
-    """Decorate a function that returns a figure and its axes. They are saved, shown or returned as by scanpy.
+    """Decorate a function that returns a figure and its axes: save, show or return both as scanpy does.
 
     A figure that is neither saved nor shown stays open for ``plt.savefig``.
     """
@@ -141,7 +141,7 @@ class Page:
 
     content: dict[str, Any]
     title: str = "dice"
-    #: What the page was made from: none of these files is replaced by it.
+    #: Files that the page was made from. :meth:`save` does not replace them.
     inputs: Sequence[Any] = ()
 
     @property

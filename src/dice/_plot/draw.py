@@ -24,8 +24,8 @@ ROWS_PER_LEGEND_COLUMN = 16
 MANY = 20
 #: Width and height of a letter as shares of the font size, estimated for bold DejaVu, the font of matplotlib.
 LETTER, LINE = 0.7, 1.25
-#: Cost of a name that covers all cells and cost of overlapping names, if a name that is as far from its group as the
-#: map is wide costs 1; and the gap between names as a share of the map. Chosen by looking at maps of 37 and 60 groups.
+#: Cost of a name that covers all cells, cost of overlapping names, and gap between names as a share of the map. A name
+#: as far from its group as the map is wide costs 1. Chosen by looking at maps of 37 and 60 groups.
 COVERED, CROSSED, GAP = 2.0, 5e3, 0.01
 #: Number of places to try along each side of the map, number of cells to count as covered, and length of short names.
 PLACES, POINTS, SHORT = 48, 400, 3
@@ -48,7 +48,7 @@ def scatter_reference(ax: Axes, where: Floats, *, label: str = "reference") -> A
 
 
 def scatter_colored(ax: Axes, where: Floats, colors: Colors | None, *, alpha: float | None = None) -> Any:
-    """Draw cells in their colours, with high values on top and cells without a value below all others."""
+    """Draw cells in their colours. High values are on top, and cells without a value are below all other cells."""
     look: dict[str, Any] = {"size": point_size(len(where)), "alpha": alpha}
     if colors is None:
         return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
@@ -56,7 +56,7 @@ def scatter_colored(ax: Axes, where: Floats, colors: Colors | None, *, alpha: fl
         scatter(ax, where[colors.missing], label="NA", zorder=2, color=MISSING, **look)
     known = np.flatnonzero(~colors.missing)
     if colors.labels is not None:
-        # In file order, labels that come in blocks would cover each other.
+        # The order is random: in file order, labels that come in blocks would cover each other.
         known = np.random.default_rng(0).permutation(known)
         look |= {"color": np.array([*colors.labels.values()])[colors.codes[known]]}
     else:
@@ -87,7 +87,7 @@ def row(axes: list[Axes], colors: Colors | None, maps: list[tuple[str, Floats]],
 
 
 def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
-    """Return the groups (name, colour, cells) that are named on the map: all if there are many, otherwise none."""
+    """Return the groups (name, colour, cells) to name on the map: all groups if there are many, otherwise none."""
     # Unassigned cells are everywhere, so their name has no good place.
     unnamed = ("NA", UNASSIGNED)
     named = [] if colors is None else [group for group in colors.groups if group[0] not in unnamed]
@@ -95,7 +95,7 @@ def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
 
 
 def legend_of(colors: Colors | None) -> dict[str, str]:
-    """Return names and colours for the legend: all labels that are not named on the map."""
+    """Return names and colours of the labels for the legend: labels that are not named on the map."""
     named = {name for name, *_ in named_on_map(colors)}
     return {} if colors is None else {name: ink for name, ink in colors.legend.items() if name not in named}
 
@@ -122,7 +122,7 @@ def dots(colors: dict[str, str], **style: Any) -> list[Any]:
 
 
 def add_legend(ax: Axes, handles: Sequence[Any] | None = None, *, title: str = "", low: bool = False) -> None:
-    """Add a legend to the right of a panel or, with `low`, below its colour bar. The default is all labelled items."""
+    """Add a legend of `handles` (default: all labelled items) at the right of a panel; `low` is below a colour bar."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if not handles:
         return
@@ -177,11 +177,11 @@ def _middle(own: Floats) -> Floats:
 
 
 def place_boxes(centres: Floats, half: Floats, points: Floats) -> Floats:
-    """Return places (n, 2) for the centres of boxes in the unit square, near their wanted `centres` (n, 2).
+    """Return centres (n, 2) for boxes in the unit square. Each is near the wanted centre in `centres` (n, 2).
 
     `half` (n, 2) holds half of the width and height of every box. Boxes are placed one after the other, each at the
-    place with the smallest cost. The cost is the distance, plus costs for covered `points` (m, 2) and, most of all, for
-    boxes that overlap.
+    place with the smallest cost. The cost is the distance to the wanted centre, plus a cost for covered `points` (m, 2)
+    and a large cost for overlapping boxes.
     """
     lattice = np.linspace(0, 1, PLACES)
     places = np.stack(np.meshgrid(lattice, lattice), axis=-1).reshape(-1, 2)

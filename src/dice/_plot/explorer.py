@@ -21,19 +21,19 @@ from dice._labels.tree import LabelTree
 from dice._plot import draw
 from dice._types import Floats
 
-#: More labels than this are shown without colours, because so many colours could not be told apart.
+#: Columns with more labels are shown without colours, because so many colours could not be told apart.
 MAX_LABELS = 256
 #: Maximum number of cells that are drawn.
 MOST_ON_MAP = 50_000
-#: Number of labels per cell whose probabilities are on the page (the most likely ones), and maximum number of genes
-#: whose expression is on the page.
+#: Number of labels per cell with probabilities on the page (the most likely labels), and maximum number of genes with
+#: expression on the page.
 KEPT_LABELS, KEPT_GENES = 16, 64
 #: Columns that are shown when the mouse is over a cell, and endings of names of further such columns.
 HOVER = ("dice_uncertainty", "dice_novelty")
 HOVER_ENDS = ("_dice", "_dice_prob", "_dice_set", "_dice_status")
 #: Parts of the record of a call that the page shows.
 SHOWN_PARTS = ("params", "call", "reference", "summary", "genes", "warnings")
-#: Colours of the status of labels: pale for labels that can be used, bright for doubtful ones.
+#: Colours of the status of labels: pale for labels that can be used, bright for doubtful labels.
 STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
 
 
@@ -66,7 +66,7 @@ def first_color(adata: AnnData, columns: list[Colors], *, status: bool = False) 
 
 
 def cells_of(adata: AnnData, keys: list[str], columns: list[Colors], color: str | None) -> dict[str, Any]:
-    """Return all cells with their columns. At most `MOST_ON_MAP` are drawn."""
+    """Return all cells with their columns. At most `MOST_ON_MAP` cells are drawn."""
     maps = {draw.TITLES.get(key, key): layout(adata, key) for key in keys}
     names = [column.name for column in columns]
     drawn = np.sort(np.random.default_rng(0).permutation(adata.n_obs)[:MOST_ON_MAP])
@@ -107,7 +107,7 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
 
 
 def _tree(adata: AnnData, key: str, names: list[str]) -> LabelTree:
-    """Return the tree of :func:`dice.tl.safe_labels`. Without one, return a tree with all labels below its root."""
+    """Return the tree of :func:`dice.tl.safe_labels` or, if it is missing, a tree with all labels below the root."""
     if SafeKeys(key).uns in read.names(adata, "uns"):
         tree = LabelTree.from_plain(read.record(adata, SafeKeys(key).uns))
         if list(tree.names[: tree.n_labels]) == names:

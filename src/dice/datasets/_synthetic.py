@@ -16,7 +16,7 @@ from dice._errors import InputError
 from dice._types import Floats, Seed
 
 N_LATENT = 15
-NORMAL = np.inf  # degrees of freedom at which a t distribution is a normal one
+NORMAL = np.inf  # degrees of freedom at which a t distribution is normal
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def mismatch(
     Parameters
     ----------
     kind
-        ``"fewer"``: all query cells come from the reference's first cluster. ``"more"``: all come
-        from a sixth cluster that the reference lacks, at least six standard deviations away.
+        ``"fewer"``: all query cells come from the reference's first cluster. ``"more"``: all query
+        cells come from a sixth cluster, at least six standard deviations away from the reference's.
     n_reference
         Number of reference cells.
     n_query
@@ -162,7 +162,7 @@ def _clusters(centres: Floats, first: int, noise_variance: float) -> _Cells:
 
 
 def _distant_centre(rng: np.random.Generator, centres: Floats) -> Floats:
-    """Draw cluster centres until one is outside of the reference's support, as the paper demands."""
+    """Return a random cluster centre outside of the reference's support, as in the paper."""
     while True:
         centre = rng.standard_normal(N_LATENT)
         if np.linalg.norm(centres - centre, axis=1).min() > 6 * np.sqrt(0.3):

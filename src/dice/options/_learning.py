@@ -59,12 +59,12 @@ class Training:
         linear filter, and its network is not trained.
     calibration_fraction
         Share of the cells that are held out from all of training (mean, scale, loadings, network, stopping).
-        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use these cells for calibration. Pass 0 if you need
-        neither.
+        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use these cells for calibration. Pass 0 if you use
+        neither function.
     checkpoint
-        File (.npz) for the state of the training, written every 200 steps and on Ctrl-C. If it exists, the training
-        resumes from it. With the same arguments on the same machine, the resulting prior is the same to the bit as
-        without interruption.
+        File (.npz) for the state of the training, written every 200 steps and on Ctrl-C. The training resumes from an
+        existing file. With the same arguments on the same machine, the prior is then the same to the bit as without
+        interruption.
     """
 
     max_steps: int | None = None
@@ -140,10 +140,10 @@ class Classifier:
 
 @dataclass(frozen=True)
 class Levels:
-    """Labels at several levels, as a tree: pass it as ``labels_key=``. A list of columns, coarse to fine, works, too.
+    """Labels at several levels, as a tree: pass it as ``labels_key=``. You can also pass a list of columns.
 
-    Reference cells that have only a coarse label, such as "T cell", are used as well: they count as cells with one of
-    the labels below it.
+    Reference cells that have only a coarse label, such as "T cell", are also used. Such a cell counts as a cell with
+    one of the labels below its coarse label.
 
     Parameters
     ----------
@@ -154,8 +154,8 @@ class Levels:
         with the columns ``child`` and ``parent``; or an ``.obo`` file of the Cell Ontology, if the labels are ids or
         exact names of its terms.
     columns
-        Columns of ``reference.obs`` with coarser labels, from coarse to fine, instead of `hierarchy`. Each must be
-        nested in the one before.
+        Columns of ``reference.obs`` with coarser labels, from coarse to fine, instead of `hierarchy`. The labels of
+        each column must be nested in the labels of the column before.
     """
 
     key: str
@@ -179,7 +179,7 @@ class Levels:
 
     @classmethod
     def of(cls, labels_key: "LabelsKey | None") -> Self | None:
-        """Return the levels that a `labels_key` means: one column, several, or the object itself."""
+        """Return a `labels_key` as an object: one column, several columns, or already an object; None stays None."""
         if labels_key is None or isinstance(labels_key, cls):
             return labels_key
         if isinstance(labels_key, list | tuple) and labels_key:
@@ -187,5 +187,5 @@ class Levels:
         return cls(labels_key)  # type: ignore[arg-type]
 
 
-#: A column of labels, several of them from coarse to fine, or a column and a hierarchy.
+#: A column of labels, several columns from coarse to fine, or a column and a hierarchy.
 LabelsKey: TypeAlias = str | Sequence[str] | Levels

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 from dice._arguments import choice, is_number, number, said, whole_number
 from dice._errors import InputError
 
-#: Fields quote this name, because help pages show their types as they are written.
+#: Fields use this name in quotes, because help pages show types as they are written.
 Noise: TypeAlias = float | Literal["estimate", "per_gene"]
 
 
@@ -25,13 +25,13 @@ class Gibbs:
         Number of first iterations that are left out of averages. None is a third of all iterations, and for
         ``fast=True`` the number that the noise requires.
     schedule
-        Interpolation of a pair of rho, ``"linear"`` or ``"geometric"``.
+        Interpolation between the two values of a pair of rho, ``"linear"`` or ``"geometric"``.
     average
         ``"rao-blackwell"`` averages the output of the denoiser along the chains, and ``"chains"`` averages their last
         states.
     fast
         Whether to divide the noise between the two steps such that the chain mixes fastest. The posterior is the same.
-        This needs Gaussian noise and a single rho. ``method="auto"`` does so if the direct method is not exact.
+        This needs Gaussian noise and a single rho. ``method="auto"`` uses it if the direct method is not exact.
     """
 
     n_chains: int = 1
@@ -52,7 +52,7 @@ class Gibbs:
 
 @dataclass(frozen=True)
 class Direct:
-    """One evaluation of the denoiser per cell: pass it as ``method=``. It is exact for isotropic Gaussian noise.
+    """One evaluation of the denoiser per cell, exact for isotropic Gaussian noise: pass it as ``method=``.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class Shift:
         ``"offset"`` uses the prior to find one offset for all cells, whatever the composition of the query.
         ``"clusters"`` finds one offset for each of up to 100 soft clusters of the reference. ``"mean"`` moves the mean
         of the query to the mean of the reference, which is right if both have the same composition. Three strategies
-        are for labels only, and allow for another composition: ``"centered"`` matches the mean of the latents,
+        are for labels only, and allow for a different composition: ``"centered"`` matches the mean of the latents,
         ``"standardized"`` matches the mean and variance of every gene, and ``"profiles"`` compares cells with the mean
         profile of every label. ``"auto"`` averages several views for labels, and does not move embeddings
         (:doc:`/shift`).
@@ -76,7 +76,7 @@ class Checks:
         choice("species", self.species, ("auto", "human", "mouse"))
 
 
-#: Settings objects that the names of `likelihood` and `method` stand for.
+#: Settings objects by the names of `likelihood` and `method`.
 _LIKELIHOODS: dict[str, Any] = {"auto": "auto", "gaussian": Gaussian(), "student_t": StudentT()}
 _METHODS: dict[str, Any] = {"auto": "auto", "direct": Direct(), "gibbs": Gibbs()}
 
@@ -123,7 +123,7 @@ class Options:
         return self.method if isinstance(self.method, Gibbs) else _METHODS["gibbs"]
 
     def computed_by(self, *, isotropic: bool) -> Method:
-        """Return the method for assumed noise: the direct one if it is exact, otherwise the fastest exact chain."""
+        """Return the method for assumed noise: the direct method if it is exact, otherwise the fastest exact chain."""
         gaussian = isinstance(self.likelihood, str | Gaussian) and np.ndim(self.rho) == 0
         if isinstance(self.method, Gibbs):
             if self.method.fast and not gaussian:
@@ -174,7 +174,7 @@ def check_rho(rho: Any, name: str = "rho", expected: str = RHO) -> float | list[
 
 
 def _named(name: str, value: Any, words: Mapping[str, Any], objects: str) -> Any:
-    """Return the object that a word stands for. If `value` is such an object already, return it."""
+    """Return the settings object for a word. If `value` is already a settings object, return it."""
     kinds = tuple(type(word) for word in words.values() if not isinstance(word, str))
     if isinstance(value, kinds) or (name == "likelihood" and callable(value)):
         return value

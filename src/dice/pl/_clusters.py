@@ -19,9 +19,9 @@ from dice._plot import Axes, Drawn, draw, panels, plot
 TREE_STEP = "dice.tl.cluster"
 #: Colour of branches, and ticks of the upper axis as shares of cells.
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
-#: Number of genes on a branch.
+#: Maximum number of genes on a branch.
 BRANCH_GENES = 3
-#: Number of letters of gene names on an inch of a branch.
+#: Number of letters that fit on an inch of a branch.
 LETTERS = 18
 #: Style of gene names on a branch, and the height of a row with gene names in inches.
 PAPER = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
@@ -80,7 +80,7 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     draw.scatter_colored(axes[1], where, colors)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=counted, n_cells=len(where))
-    # Names on the map instead of a legend, because even sixty of them can be told apart.
+    # Write names on the map, not in a legend: even sixty names can be told apart there.
     draw.name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("halves of a cell in its cluster", where)])
     axes[2].collections[-1].set_clim(0, 1)
@@ -88,7 +88,7 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
 
 
 def _first_genes(markers: Any) -> dict[tuple[str, str], list[str]]:
-    """Return the first marker genes of each side of a split. Keys are the names of this side and of the other side."""
+    """Return the first marker genes of each side of a split, keyed by the names of this side and the other side."""
     if markers is None:
         return {}
     if not {*MARKER_COLUMNS} <= set(getattr(markers, "columns", ())):
@@ -99,7 +99,7 @@ def _first_genes(markers: Any) -> dict[tuple[str, str], list[str]]:
 
 
 def _fitting(names: list[str], letters: float) -> str:
-    """Return the first names, as many as fit into a number of letters."""
+    """Return the longest start of `names` that fits into the number of letters."""
     texts = [", ".join(names[:n]) for n in range(len(names) + 1)]
     return [text for text in texts if len(text) <= letters][-1]
 
@@ -109,7 +109,7 @@ def _tree(
 ) -> None:
     """Draw the merges above a cut at the separation of their parts, with the genes of each part.
 
-    A branch over the whole width has room for a number of `letters`.
+    `letters` is the number of letters that fit on a branch over the whole width.
     """
     tree, names = cut.tree, cut.node_names
     rows = _from_left(tree, tree.n_leaves + len(tree.joined) - 1, set(cut.nodes))
@@ -123,7 +123,7 @@ def _tree(
         ax.plot([x1, x, x, x2], [y1, y1, y2, y2], color=BRANCH, linewidth=1.2, solid_joinstyle="miter")
         place[tree.n_leaves + i] = y, x
         for (begin, at), (node, other) in zip(((x1, y1), (x2, y2)), (pair, pair[::-1]), strict=True):
-            # To keep genes apart, those of clusters begin at the left, and those of larger branches end at the right.
+            # Genes of clusters begin at the left and genes of larger branches end at the right, to keep them apart.
             end, offset, to = (x, -2, "right") if begin else (0.0, 6, "left")
             text = _fitting(genes.get((names[node], names[other]), []), (x - begin) / top * letters)
             ax.annotate(text, (end, at), (offset, 1), textcoords="offset points", ha=to, va="bottom", **GENES)
@@ -140,7 +140,7 @@ def _tree(
 
 
 def _from_left(tree: Tree, node: int, ends: set[int]) -> list[int]:
-    """Return the ends of the branches below a node, larger parts first, in an order without crossing branches."""
+    """Return the end nodes below a node. Larger parts come first, and branches do not cross."""
     if node in ends or node < tree.n_leaves:
         return [node]
     children = sorted(tree.joined[node - tree.n_leaves].tolist(), key=tree.size, reverse=True)

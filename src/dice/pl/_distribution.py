@@ -1,4 +1,4 @@
-"""A number of every cell on a map, and its distribution by label: uncertainty, novelty or any other."""
+"""Map of a number per cell, such as uncertainty or novelty, and the distribution of this number by label."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from dice._keys import NoveltyKeys
 from dice._plot import PANEL, Axes, Drawn, draw, panels, plot
 from dice._types import Floats, Mask
 
-#: Functions that write these columns.
+#: Function that writes each column.
 WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.novelty"}
 #: Height of a row in inches, and the colour of novel cells and groups.
 ROW, RING = 0.16, "#D55E00"
@@ -31,8 +31,8 @@ def distribution(
     middle 90 %. Dots are medians.
 
     After :func:`dice.tl.novelty`, novel cells have a ring, and the share of novel cells is written beside every label.
-    Groups that were called novel as a whole (``dice.tl.novelty(groupby=)``) are named on the map. Such groups may be
-    found by comparison with other groups of the query, so the scores of their cells need not be high.
+    Groups that were called novel as a whole (``dice.tl.novelty(groupby=)``) are named on the map. Cells of such a group
+    may have low scores, because a group may be called novel by comparison with other groups of the query.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def distribution(
         Column of ``obs`` with labels. None draws the groups that were tested for novelty, or else a histogram of all
         cells.
     use_rep
-        Key of ``obsm`` to draw. None is ``"X_dice"``, and ``"X_dice_pca"`` for novelty, because denoising may move
-        unknown cells onto known ones.
+        Key of ``obsm`` to draw. None uses ``"X_dice"``, but ``"X_dice_pca"`` for novelty, because denoising may move
+        unknown cells onto known cells.
     show, save, return_fig
         As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
         if the backend can show figures.
@@ -126,7 +126,7 @@ def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> list[tuple[str
 def _boxes(ax: Axes, rows: list[tuple[str, str, Floats]]) -> None:
     """Draw one box per label. Boxes are horizontal, to leave room for long names."""
     y = draw.name_rows(ax, [text for text, *_ in rows], edge=0.6)
-    # Not drawn by ``boxplot``: its option for horizontal boxes differs between matplotlib versions.
+    # ``boxplot`` is not used, because its option for horizontal boxes differs between matplotlib versions.
     low, left, middle, right, high = np.reshape([marks for *_, marks in rows], (-1, 5)).T
     ax.hlines(y, low, high, color="black", linewidth=0.8, zorder=2)
     look: dict[str, Any] = {"color": [color for _, color, _ in rows], "edgecolor": "black", "linewidth": 0.8}

@@ -15,7 +15,7 @@ from dice._plot import Page, explorer
 if TYPE_CHECKING:
     from dice._data.store import Reference
 
-#: Number of genes of every label on the page.
+#: Number of genes that the page shows for each label.
 N_GENES = 6
 
 
@@ -30,10 +30,10 @@ def explore(
     """Explore a query in a notebook: a map, labels at any error rate, trees, probabilities, genes and corrections.
 
     At first the map shows the status of the labels. A slider sets the error rate. The page then shows how many cells
-    keep their label, get a coarser one, or none. A click or a lasso selects cells and shows their probabilities by
+    keep their label, get a coarser label or get none. A click or a lasso selects cells and shows their probabilities by
     level and by view, their prediction sets and the genes behind their labels. You can give selected cells another
-    label; the page saves corrected labels as csv, with the Python lines that apply them. Of more than 50,000 cells, a
-    random choice is drawn; lasso, tables and corrections use all cells.
+    label; the page saves corrected labels as csv, with the Python lines that apply them. The map shows at most 50,000
+    cells, chosen at random; lasso, tables and corrections use all cells.
 
     Parameters
     ----------

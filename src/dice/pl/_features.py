@@ -32,7 +32,7 @@ def features(
     The first panel ranks features by their correlation in held-out reference cells; useless features are grey. If
     `adata` has measured features, the panel also shows their correlation with the predictions, and there are further
     panels. The second panel shows the share of cells whose interval contains the measured value, for each feature. The
-    others show measured against predicted values of some features, with intervals as lines.
+    other panels show measured against predicted values of some features, with intervals as lines.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def features(
     features_key
         Features of the reference that were transferred, as in :func:`dice.tl.transfer_features`.
     names
-        Features with a panel of their own. None draws the three features with the best predictions.
+        Features to draw in the other panels. None draws the three features with the best predictions.
     truth_key
         Measured features of `adata`, given like `features_key`. None uses `features_key` if `adata` has it.
     key

@@ -85,7 +85,7 @@ def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats
                         edgecolors="black", linewidths=0.6, zorder=3, plotnonfinite=True)  # fmt: skip
     points.cmap = points.get_cmap().with_extremes(bad="white")
     for node in np.flatnonzero(tree.members.sum(1) > 1).tolist():
-        # A learned node has no name of its own: it would only list the labels that stand beside it.
+        # Learned nodes are drawn without a name, because their names only list the labels beside them.
         name = "" if tree.learned and node < len(y) - 1 else f"{tree.names[node]} "
         text = f"{name}({n_cells[node]:,})" if n_cells[node] else name
         away, side = ((0, 12), "center") if node == len(y) - 1 else ((-6, 3), "right")

@@ -16,7 +16,7 @@ from dice._keys import DenoiseKeys
 from dice._plot import Axes, Drawn, draw, outermost, panels, plot
 from dice._types import Codes, Floats
 
-#: Colours of samples over a grey and over a coloured reference.
+#: Colour of samples over a grey reference, and over a coloured reference.
 MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
 #: Minimum number of samples for a contour, and points of its grid along each axis.
 MIN_SAMPLES, N_GRID = 10, 100
@@ -37,8 +37,8 @@ def posterior(
 ) -> Drawn:
     """Draw posterior samples of chosen cells over the map of the reference.
 
-    Each cell has a panel. If all samples are in one cluster, the place of the cell is certain. If they are in several
-    clusters, the cell may belong to any of these. The area of a region on a UMAP has no meaning. Nothing is written.
+    Each cell has a panel. If all samples are in one cluster, the place of the cell is certain. If the samples are in
+    several clusters, the cell may belong to any of these. Areas on a UMAP have no meaning. Nothing is written.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def posterior(
         Column of ``reference.obs`` to colour the reference by, in the colours of ``uns[f"{color}_colors"]`` if they
         exist. None draws the reference in grey.
     use_rep
-        Key of the denoised embedding in ``obsm``. The keys of its samples and projection derive from it.
+        Key of the denoised embedding in ``obsm``. The keys of samples and projection are derived from this key.
     reference_rep
         Key of ``reference.obsm`` that the map is computed from.
     show, save, return_fig

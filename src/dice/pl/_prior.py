@@ -13,7 +13,7 @@ from dice._types import Floats
 if TYPE_CHECKING:
     from dice._data.store import Reference
 
-#: Minimum number of singular values to draw: those that are searched for an elbow.
+#: Minimum number of singular values to draw. The elbow is searched among these values.
 N_VALUES = 100
 
 
@@ -65,7 +65,7 @@ def prior(reference: "Reference", *, prior_key: str = "dice") -> Drawn:
 
 
 def _losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -> None:
-    """Draw both losses. The presets of the paper keep the last weights, other presets the best."""
+    """Draw both losses. The presets of the paper keep the last weights, and other presets keep the best weights."""
     step, held_out = history["step"], history["validation"]
     kept = len(step) - 1 if keeps_last else int(np.nanargmin(held_out))
     right = ax.twinx()
@@ -95,7 +95,7 @@ def _mixture(ax: Axes, history: Mapping[str, Floats]) -> None:
 
 
 def _spectrum(ax: Axes, values: Floats, k: int) -> None:
-    """Draw the singular values, and mark the ones that belong to latents."""
+    """Draw the singular values, and mark the values of the latents."""
     position = np.arange(1, len(values) + 1)
     ax.plot(position, values, color=MISSING, marker="o", markersize=4, label="left as noise")
     ax.plot(position[:k], values[:k], color=SAFE[0], marker="o", markersize=4, linestyle="", label=f"kept: {k} latents")

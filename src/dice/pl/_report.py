@@ -56,8 +56,8 @@ def report(
     use_rep
         Key or keys of ``obsm`` to switch between.
     reference
-        The reference, prior or path, to show the genes behind labels and the figures of the prior. None shows no genes,
-        and the figures of the prior in `adata`, if any.
+        The reference, prior or path, to show the genes behind labels and the figures of the prior. None shows no genes;
+        figures then show the prior in `adata`, if `adata` has one.
     truth_key
         Column of ``obs`` with known labels, to compare with transferred labels.
     title

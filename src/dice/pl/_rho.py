@@ -48,15 +48,15 @@ def rho(
     adata
         Query. If it was denoised before, the same arguments are used again, except rho.
     reference
-        AnnData object with a prior, a :class:`dice.Prior`, or the path of a prior. None uses the prior in `adata`. The
-        reference cells are drawn only if it is an AnnData object.
+        AnnData object with a prior, a :class:`dice.Prior`, or the path of a prior. None uses the prior in `adata`.
+        Reference cells are drawn only if `reference` is an AnnData object.
     rhos
         Values of rho in PCA units. None uses the best value of the curve and the ends of its grid or, without a curve,
         0.1, 0.5 and 2 times the latent scale of the prior.
     color
         Column of ``obs``, or a gene.
     n_cells
-        Maximum number of query cells to draw, and of reference cells. They are evenly spaced.
+        Maximum number of query cells, and of reference cells, to draw. The cells are evenly spaced.
     use_rep
         Key of the denoised embedding.
     key

@@ -21,15 +21,15 @@ def clr(
 
     Seurat and muon use the same formula. By default, they take the mean of every protein across cells (Seurat's
     ``margin=1``, muon's ``axis=0``), which is ``across="cells"`` here. The default here is the mean of every cell
-    across its proteins (``margin=2``, ``axis=1``). It removes the overall staining of a cell and does not depend on
-    other cells, so that a reference and a query can be compared.
+    across its proteins (``margin=2``, ``axis=1``). This default removes the overall staining of a cell and does not
+    depend on other cells, so that a reference and a query can be compared.
 
     Parameters
     ----------
     adata
         Cells with counts of proteins in ``obsm``.
     features_key
-        Key of ``obsm``: an array or a DataFrame. NaN is 'not measured' and stays NaN.
+        Key of ``obsm``: an array or a DataFrame. NaN means not measured, and stays NaN.
     across
         Whether to take geometric means over the ``"features"`` of a cell or over all ``"cells"`` of a feature.
     key_added

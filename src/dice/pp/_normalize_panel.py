@@ -16,8 +16,8 @@ def normalize_panel(
 ) -> None:  # fmt: skip
     """Normalise a query of few genes, and its reference, on the genes that both have.
 
-    Cells of both are divided by their counts in these genes, multiplied by the counts of a median query cell, and
-    logged. :func:`dice.tl.annotate` does this by itself. No cell is filtered.
+    In both data sets, each cell is divided by its counts in these genes, multiplied by the counts of a median query
+    cell, and logged. :func:`dice.tl.annotate` does this by itself. No cell is filtered.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def normalize_panel(
     None. Sets:
 
     ``adata.layers["dice_panel"]``, ``reference.layers["dice_panel"]``
-        Log-normalised values of the shared genes; zero for all others.
+        Log-normalised values of the shared genes; zero for all other genes.
     ``reference.var["dice_genes"]`` bool
         The shared genes, for ``train_prior(reference, mask_var="dice_genes", layer="dice_panel")``.
 

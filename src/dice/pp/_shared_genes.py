@@ -26,7 +26,7 @@ def shared_genes(*adatas: AnnData, n_top_genes: int = 5000) -> pd.Index:
     *adatas
         Two or more data sets of cells x genes, with names of the same kind in ``var_names``.
     n_top_genes
-        Number of highly variable genes per data set. All genes are taken if no more are shared.
+        Number of highly variable genes per data set. If no more genes are shared, all shared genes are taken.
 
     Returns
     -------
