@@ -323,7 +323,7 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
     ("arguments", "sentence"),
     [
         ({"shift": "none"}, "`shift` must be one of .*got 'none'"),
-        ({"shift": {"strategy": "other"}}, "pass the prior that they were found with"),
+        ({"shift": {"strategy": "other"}}, "pass that prior as `reference`"),
         ({"shift": BAD_SHIFT}, "`shift` has offsets of another prior"),
         ({"shift": dice.Shift(batch_key="site")}, "no column 'site' in adata.obs"),
         (

@@ -302,7 +302,7 @@ def test_an_object_without_a_prior_gets_one(capsys, logged):
         sc.pp.log1p(cells)
     before = cells.X.copy()
     dice.tl.cluster(cells)
-    assert "one is trained on its 400 cells" in capsys.readouterr().err
+    assert "training a prior on its 400 cells" in capsys.readouterr().err
     assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.95
     np.testing.assert_array_equal(cells.X, before)
     assert {"dice", "X_dice", "dice_cluster"} <= set(cells.uns)
@@ -334,7 +334,7 @@ def test_a_column_like_a_technology_is_named(shift, capsys):
     cells = ad.AnnData(rng.poisson(rates).astype(np.float32))
     cells.obs["tech"] = tech.astype(str)
     dice.tl.cluster(cells)
-    assert ("pass batch_key='tech' if each of its values has the same cell types" in capsys.readouterr().err) == (
+    assert ("pass batch_key='tech' if all its values contain the same cell types" in capsys.readouterr().err) == (
         shift > 0
     )
 

@@ -68,7 +68,7 @@ def annotate(
     Parameters
     ----------
     adata
-        The query: log-normalised expression, or raw counts. It keeps all of its genes.
+        The query: log-normalised expression, or raw counts. The query keeps all genes.
     reference
         An AnnData object with log-normalised expression or raw counts, or the path or name of a prior. It can also be
         a :class:`dice.Prior`, or a list of references (:doc:`/priors`). A prior in an AnnData object is used if the
@@ -79,7 +79,7 @@ def annotate(
     alpha
         Share of cells whose prediction set may miss the true label, and of confident cells whose label may be wrong.
     n_top_genes
-        Number of genes to learn from: the most variable genes of the reference that the query has, too.
+        Number of genes to learn from: the most variable genes of the reference that the query also has.
     reference_batch_key
         Column of ``reference.obs`` with technologies or batches. Variable genes are ranked within each of them.
         ``"auto"`` looks for such a column by its name and uses it if the reference mixes technologies. None ranks genes
@@ -99,7 +99,7 @@ def annotate(
     prior_key
         Key of the prior in the reference.
     random_state
-        Seed. A generator of NumPy draws one, and None takes a new one each time.
+        Seed. A NumPy generator draws a seed, and None uses a new seed each time.
     copy
         Return a copy of the query instead of writing to it. A new prior is stored in the reference in any case.
 
@@ -188,11 +188,11 @@ def _learn(
     query: AnnData, reference: Reference, levels: Levels | None, call: Mapping[str, Any], training: Training,
     options: Options,
 ) -> tuple[Prior, str, Options]:  # fmt: skip
-    """Choose genes, check all inputs and train. Return the prior, its genes in words, and the options of the query."""
+    """Choose genes, check inputs, train. Return the prior, a text about its genes, and the options of the query."""
     assert isinstance(reference, AnnData)  # every other reference is a prior
     layer, key = options.layer, call["prior_key"]
     if isinstance(options.shift, Mapping) and options.shift.get("strategy") != "none":
-        raise InputError("`shift` has offsets of another prior: pass the prior that they were found with, or 'auto'.")
+        raise InputError("`shift` has offsets of another prior: pass that prior as `reference`, or pass shift='auto'.")
     shared, labels = genes_in_both(query, reference, options), None
     if options.check.values:
         own, layer = comparable_layers(query, reference, shared, options)
@@ -222,7 +222,7 @@ def _run_steps(
     """Run all steps on a query and return the summary, as text and as numbers."""
     prior_key, seeded = call["prior_key"], dict[str, Any](random_state=options.random_state)
     reading = dict[str, Any](layer=options.layer, check=options.check, gene_key=options.gene_key, prior_key=prior_key)
-    # Strategies that are for labels only do not move the embedding.
+    # Strategies for labels do not move the embedding.
     moves = not isinstance(options.shift, Shift) or options.shift.strategy not in FOR_LABELS
     denoise(query, source, shift=moves and options.shift, **seeded, **reading)
     _log.next_stage(bar, 4, "Annotating: clusters")

@@ -59,10 +59,10 @@ def cluster(
     first. The separation of two clusters is measured along a score that is learned from other cells: a discriminant of
     the latents, or the likelihood ratio of two profiles of counts. The score with the larger separation is used.
 
-    The separation is the smaller one of two values. The first uses the cells themselves: the distance of the means in
-    units of the spread, and the share of cells in between. It tells clusters from a continuum. The second uses two
-    independent halves of the counts of every cell, and tells clusters from noise. Clusters that differ by depth alone
-    have no separation.
+    The separation is the smaller of two values. The first value uses the cells themselves: the distance of the means in
+    units of the spread, and the share of cells in between. This value tells clusters from a continuum. The second value
+    uses two independent halves of the counts of every cell, and tells clusters from noise. Clusters that differ by
+    depth alone have no separation.
 
     The default cut keeps clusters that are further apart than the two halves of an even continuum. For any two
     clusters, a second measurement would place 92 % of the cells in the same cluster again.
@@ -71,7 +71,7 @@ def cluster(
     ----------
     adata
         A query, denoised or not, or a data set with its own prior. Without a reference and a prior, a prior is trained
-        on these cells first: on the genes in ``adata.var["highly_variable"]``, or on the 2,000 most variable ones,
+        on these cells first: on the genes in ``adata.var["highly_variable"]``, or on the 2,000 most variable genes,
         which are then marked in ``adata.var["dice_genes"]``. Expression is log-normalised, or raw counts.
     reference
         The reference with the prior. None uses the prior that made the embedding if it is in memory, or the prior in
@@ -89,7 +89,7 @@ def cluster(
     n_neighbors
         Number of neighbours of each cell in the graph, including the cell itself.
     n_splits
-        Number of times that the counts are split into two halves. With more than 20,000 cells they are split once.
+        Number of times that the counts are split into two halves. More than 20,000 cells are split only once.
     flavor
         Package that finds the fine clusters: ``"igraph"`` or ``"leidenalg"``.
     use_rep
@@ -145,7 +145,7 @@ def cluster(
     if level is not None and (slots := _cut_again(adata, keys, batch_key, wanted)) is not None:
         return write(adata, slots, copy=copy)
     batches = None if batch_key is None else several_batches(adata, batch_key)
-    check_enough_cells(adata.n_obs, n_neighbors)  # First, so that no prior is trained for nothing.
+    check_enough_cells(adata.n_obs, n_neighbors)  # before a prior is trained for nothing
     settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
     known = set(read.names(adata, "uns", "obsm"))
     learns = reference is None and not {use_rep, prior_key} & known
@@ -171,12 +171,12 @@ def cluster(
 
 def _learn(adata: AnnData, batch_key: str | None, prior_key: str, random_state: int) -> str | None:
     """Train a prior on the variable genes of these cells, and return the layer with their expression."""
-    _log.say(f"adata holds no prior: one is trained on its {adata.n_obs:,} cells, and stored in it.")
+    _log.say(f"adata holds no prior: training a prior on its {adata.n_obs:,} cells, and storing it in adata.")
     keys, layer = PriorKeys(prior_key), expression_layer(adata, None, TARGET_SUM, "adata")
     if batch_key is None and (mixed := find_technologies(adata, layer=layer)) is not None:
         _log.say(
             f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, like a technology: pass "
-            f"batch_key={mixed[0]!r} if each of its values has the same cell types."
+            f"batch_key={mixed[0]!r} if all its values contain the same cell types."
         )
     mask_var = "highly_variable"
     if mask_var not in read.names(adata, "var"):
@@ -192,7 +192,7 @@ def _denoised(
     adata: AnnData, reference: Reference | None, use_rep: str, prior_key: str,
     warned: list[str],
 ) -> tuple[Query, Slots]:  # fmt: skip
-    """Return the denoised query, and the slots that are missing in `adata`. Denoise with the defaults if needed."""
+    """Return the denoised query, and the slots that `adata` lacks. Denoise with the defaults if needed."""
     query = denoised_query(adata, reference, use_rep, prior_key, uncertainty=False)
     if query is not None:
         there = use_rep in read.names(adata, "obsm")
@@ -216,7 +216,7 @@ def _cut_again(adata: AnnData, keys: ClusterKeys, batch_key: str | None, level: 
 
 
 def _cut_slots(keys: ClusterKeys, cut: Cut, leaves: Any, entry: dict[str, Any]) -> Slots:
-    """Return the slots of a cut (clusters, confidence and record), and say how many clusters there are and why."""
+    """Return the slots of a cut: clusters, confidence and record. Log the number of clusters and the reason for it."""
     _log.say(cut.why, result=True)
     codes, confidence = cut.place(leaves)
     clusters = pd.Categorical.from_codes(codes, cut.names)

@@ -29,9 +29,9 @@ def cluster_markers(
     given the cell. P-values are therefore uniform or conservative for genes whose mean share of the counts is the same
     on both sides.
 
-    This is exact if the placement does not depend on the other half. The tree does depend on it a little, because each
-    cell contributes to the means of its leaf; in simulations without clusters this had no visible effect. P-values are
-    not valid for reads that were not counted by molecules (UMIs).
+    The p-values are exact if the placement does not depend on the other half. The tree does depend on that half a
+    little, because each cell contributes to the means of its leaf; in simulations without clusters this had no visible
+    effect. P-values are not valid for reads that were not counted by molecules (UMIs).
 
     The test is a binomial test of the counts of a gene on both sides, given the depths. Counts are divided by their
     dispersion within the two sides.
@@ -44,7 +44,7 @@ def cluster_markers(
     reference
         The reference with the prior, as in :func:`dice.tl.cluster`. The genes of the prior are compared.
     n_genes
-        Number of genes of each side, those with the largest scores. None returns all genes.
+        Number of genes to return for each side, by the largest scores. None returns all genes.
     key
         Key of the clusters.
     prior_key

@@ -48,6 +48,6 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_
     slot = DenoiseKeys(new_key("use_rep", use_rep, "X_dice")).samples
     rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.array([cell])
     if len(rows) != 1 or rows.dtype.kind not in "iu" or not -adata.n_obs <= rows[0] < adata.n_obs:
-        raise InputError(f"{said(cell)} is not the name or position of exactly one cell of {adata.n_obs}.")
+        raise InputError(f"`cell` must be the name or position of exactly one cell of {adata.n_obs}, got {said(cell)}.")
     samples = read.array(adata, slot, step="dice.tl.denoise with n_samples=500", rows=rows[0])
     return CredibleRegion.from_samples(samples, share("level", level))

@@ -79,7 +79,7 @@ def denoise(
     key_added
         Key of the embedding; other slots derive their name from it.
     random_state
-        Seed. A generator of NumPy draws one, and None takes a new one each time. The random numbers of a
+        Seed. A NumPy generator draws a seed, and None uses a new seed each time. The random numbers of a
         cell depend on the seed and the name of the cell, not on other cells.
     copy
         Return a copy instead of writing to `adata`.
@@ -106,8 +106,8 @@ def denoise(
 
     Notes
     -----
-    If the matrix is a dask array, dask's threads project its blocks, or the workers of a
-    :class:`dask.distributed.Client` if one was started before. The results are in memory.
+    If the matrix is a dask array, dask's threads project its blocks. If a :class:`dask.distributed.Client` was started
+    before, its workers do. The results are in memory.
 
     The paper's settings are ``dice.tl.denoise(query, reference, rho=(5, 0.5), method=dice.Gibbs(n_iterations=100,
     n_chains=10, average="chains"))`` for cells and ``rho=20`` with ``n_iterations=200`` for its synthetic experiments.

@@ -48,12 +48,12 @@ def evaluate(
     protocol
         ``"embedding"`` scores the representation itself: Leiden clusters, and cLISI with Harmony's perplexity of 30.
         ``"paper"`` repeats the protocol of the paper: Louvain clusters on a two-dimensional UMAP, and cLISI with 9
-        equally weighted neighbours; the paper reports ``nmi_max``. Both compute the silhouette on the representation.
-        ``"labels"`` scores the labels, sets and status of :func:`dice.tl.transfer_labels` instead.
+        equally weighted neighbours; the paper reports ``nmi_max``. Both protocols compute the silhouette on the
+        representation. ``"labels"`` scores the labels, sets and status of :func:`dice.tl.transfer_labels` instead.
     batch_key
         Column of ``obs`` with batches, for the column ``ilisi``.
     resolution
-        Resolution of the clustering for ``ari_fixed``. Unlike the best resolution, it is not chosen by labels.
+        Resolution of the clustering for ``ari_fixed``. This resolution does not depend on the labels.
     n_neighbors
         Size of the neighbourhoods in the graphs for clustering and UMAP.
     key
@@ -86,11 +86,11 @@ def evaluate(
       same name in the reference are merged and share their ``f1``;
     - ``coverage``, the share of prediction sets with the true label, and their mean ``set_size``;
     - ``confident``, the share of cells with the status ``"confident"``, and ``confident_accuracy``, their accuracy;
-    - ``safe_error``, the share of cells whose safe label (:func:`dice.tl.safe_labels`) does not contain the true one;
+    - ``safe_error``, the share of cells whose safe label (:func:`dice.tl.safe_labels`) excludes the true label;
     - ``safe_resolved`` and ``safe_finest``, the shares of cells with a safe label below the root and at a leaf;
     - with levels of labels, for example ``"class"``: ``accuracy_class``, the accuracy at this level, and
-      ``resolved_class``, the share of cells whose safe label is at this level or a finer one. Known labels may be of
-      any level.
+      ``resolved_class``, the share of cells whose safe label is at this level or at a finer level. Known labels may be
+      of any level.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def _clustering(
     space: Floats, labels: NDArray[Any], method: Literal["leiden", "louvain"], resolution: float, n_neighbors: int,
     random_state: int,
 ) -> dict[str, float]:  # fmt: skip
-    """Compare labels with clusters at the best resolution and at a fixed one, and with k-means."""
+    """Compare labels with clusters at the best resolution, with clusters at a fixed resolution, and with k-means."""
     from sklearn.cluster import KMeans
 
     sweep = metrics.leiden_sweep(

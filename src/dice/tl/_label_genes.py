@@ -54,7 +54,7 @@ def label_genes(
         Label to compare with. None is the mean of all other labels, and ``"runner_up"`` is the second most likely label
         of each group. Groups whose label is `versus` are left out.
     n_genes
-        Number of genes per group, those with the largest absolute contribution. None returns all genes.
+        Number of genes to return per group, by the largest absolute contribution. None returns all genes.
     key
         Key of the transferred labels; None uses ``f"{labels_key}_dice"``.
     prior_key
@@ -71,7 +71,7 @@ def label_genes(
       the shift between query and reference;
     - ``mean``, ``fraction``: mean expression of the group in units of the matrix, and the share of its cells that
       express the gene; ``reference_mean``, ``reference_fraction``: the same for reference cells with the label. With a
-      prior alone, means are those of the standardised genes scaled back, and fractions are NaN;
+      prior alone, reference means are computed from standardised genes, and reference fractions are NaN;
     - ``score``: score of the group minus the score of the mean reference cell, and ``remainder``: the part that genes
       do not explain. The contributions of all genes and the remainder add up to the score.
 
@@ -95,7 +95,7 @@ def label_genes(
     cells = labelled_query(adata, prior, found.record)
     codes = np.where(cells.seen, groups.codes, -1).astype(np.intp)
     n_cells, likely = vote(found.probabilities, codes, len(groups.categories))
-    # The most likely label of a group of cells with the same label is this label.
+    # If all cells of a group have the same label, this is the most likely label of the group.
     labels = likely.argmax(1)
     if groupby is not None and label is not None:
         labels[:] = _position(found.names, "label", label)

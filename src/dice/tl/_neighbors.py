@@ -10,7 +10,7 @@ from dice._errors import InputError
 from dice._query.samples import posterior_samples
 from dice._types import Seed
 
-#: Distances that the neighbour searches for few cells and for many cells both support.
+#: Distances that both neighbour searches support: the search for few cells and the search for many cells.
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
 
 
@@ -30,7 +30,7 @@ def neighbors(
     """Compute a neighbour graph that is averaged over posterior samples, in scanpy's format.
 
     Each posterior sample of the cells gives one of scanpy's fuzzy graphs, and their connectivities are averaged. Edges
-    of only a few samples become weak. Use the graph with ``neighbors_key="dice_neighbors"`` in
+    that occur in only a few samples become weak. Use the graph with ``neighbors_key="dice_neighbors"`` in
     :func:`scanpy.tl.leiden`, :func:`scanpy.tl.umap`, :func:`scanpy.tl.paga` or :func:`scanpy.tl.diffmap`.
 
     Parameters
@@ -66,7 +66,7 @@ def neighbors(
     ``adata.obsp["dice_neighbors_connectivities"]`` (n_obs, n_obs) CSR float32
         Mean connectivity over the samples. Means below 0.001 are dropped.
     ``adata.obsp["dice_neighbors_distances"]`` (n_obs, n_obs) CSR float64
-        Mean distance over those samples in which two cells were neighbours.
+        Mean distance of two cells over the samples in which they are neighbours.
     ``adata.uns["dice_neighbors"]``
         As :func:`scanpy.pp.neighbors` writes it with ``key_added``.
 

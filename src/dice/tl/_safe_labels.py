@@ -24,7 +24,7 @@ def safe_labels(
     key_added: str | None = None,
     copy: bool = False,
 ) -> AnnData | None:
-    """Along a tree of labels, give every cell the finest label whose error rate is at most alpha.
+    """Give every cell the finest label, in a tree of labels, at which the error rate is at most alpha.
 
     Each cell starts at its most likely label and moves towards the root of the tree until its node is likely enough.
     If the query is like the reference, the threshold is calibrated on held-out reference cells. If the query differs,
@@ -68,8 +68,8 @@ def safe_labels(
         For every level of the tree, here ``"class"``, the label at this level that contains the most likely label of
         the cell, and its probability. Levels of a hierarchy are numbered from the root. A learned tree has no levels.
     ``adata.uns["cell_type_dice_safe"]``
-        The tree (``node``, ``parent``, ``level``, ``n_labels``), ``n_cells`` with every node as safe label, ``f1`` of
-        every node on held-out reference cells, and ``params``: ``alpha``, ``threshold``, ``expected_error``,
+        The tree (``node``, ``parent``, ``level``, ``n_labels``), for every node the number ``n_cells`` with this safe
+        label and ``f1`` on held-out reference cells, and ``params``: ``alpha``, ``threshold``, ``expected_error``,
         ``resolved`` (share of cells below the root) and ``finest`` (share of cells with a label of the reference).
 
     Examples

@@ -66,8 +66,8 @@ def train_prior(
         ``"gmm"`` is a Gaussian mixture, which is fitted without training steps or checkpoint.
     mixup
         Whether to train the networks of the paper on random mixtures of cells with the same label, so that cells of a
-        label are more alike in the prior than in the data. ``"auto"`` does so for the presets of the paper if
-        `labels_key` is given. None never does. Pass a :class:`dice.Mixup` to change settings.
+        label are more alike in the prior than in the data. ``"auto"`` mixes cells for the presets of the paper if
+        `labels_key` is given. None never mixes cells. Pass a :class:`dice.Mixup` to change settings.
     layer
         Layer to learn from instead of ``adata.X``.
     mask_var
@@ -82,7 +82,7 @@ def train_prior(
     key_added
         Key of the prior; other slots derive their name from it. An earlier prior with this key is replaced.
     random_state
-        Seed. A generator of NumPy draws one, and None takes a new one each time. The same seed and input
+        Seed. A NumPy generator draws a seed, and None uses a new seed each time. The same seed and input
         give the same prior.
     copy
         Return a copy instead of writing to `adata`.

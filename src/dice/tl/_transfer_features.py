@@ -71,7 +71,7 @@ def transfer_features(
     key_added
         Key of the predictions, by default ``"<features_key>_dice"``. The names of other slots derive from it.
     random_state
-        Seed. The result of a cell depends on the seed and on its name.
+        Seed. The result of a cell depends on the seed and on the name of the cell.
     copy
         Return a copy instead of writing to `adata`.
 

@@ -73,12 +73,12 @@ def transfer_labels(
     groupby
         Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. The cells of a
         group vote for a common label. The votes of fine groups are written only if they agree with the labels better
-        than votes of random groups, and change no more labels than are expected to be wrong.
+        than votes of random groups do, and if they change no more labels than are expected to be wrong.
     sets
         Settings of the prediction sets (:class:`dice.Sets`).
     classifier
         Classifier: ``"auto"`` averages logistic regressions on the projection, on the denoised latents and on genes;
-        ``"projection"``, ``"denoised"`` or ``"genes"`` uses one of them. With
+        ``"projection"``, ``"denoised"`` or ``"genes"`` uses one of the three. With
         :class:`dice.Classifier(min_probability=0.5) <dice.Classifier>`, less likely labels become ``"unassigned"``.
     shift
         How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured; with
@@ -92,7 +92,7 @@ def transfer_labels(
     key_added
         Key of the labels, by default ``"<labels_key>_dice"``. The names of other slots derive from it.
     random_state
-        Seed. The result of a cell depends on the seed and on its name.
+        Seed. The result of a cell depends on the seed and on the name of the cell.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -108,7 +108,7 @@ def transfer_labels(
         the set. Cells ``"unlike the reference"`` are in a novel group or, if the query is not shifted, more novel than
         99 % of the calibration cells. Cells without expression have this status, too.
     ``adata.obs["cell_type_dice_prob"]``, ``adata.obs["cell_type_dice_margin"]`` float32
-        Probability of the most likely label, and its difference from the second.
+        Probability of the most likely label, and its difference from the second largest probability.
     ``adata.obs["cell_type_dice_voted"]`` categorical
         With `groupby`, the label of the cell's group; missing for cells without a group.
     ``adata.obs["cell_type_dice_set"]`` categorical

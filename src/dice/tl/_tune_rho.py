@@ -52,7 +52,7 @@ def tune_rho(
     key_added
         Key of the curve.
     random_state
-        Seed of the choice of cells, of the halves and of the noise.
+        Seed for the choice of cells, the halves and the noise.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -61,7 +61,7 @@ def tune_rho(
     None, or the copy. Sets:
 
     ``adata.uns["dice_rho"]``
-        ``rho`` (the best value), ``grid``, ``loss`` and ``error`` (its standard error over cells), ``criterion``,
+        ``rho`` (the best value), ``grid``, ``loss``, ``error`` (standard error of the loss over cells), ``criterion``,
         ``n_cells`` and ``call``.
 
     Examples
