@@ -106,7 +106,7 @@ def test_ones_own_shelf(shelf):
         with pytest.raises(dice.DiceError, match="must hold one-line texts"):
             dice.priors.save(stored_priors.path("labels"), "my_lab", tissue=text)
     for name in ("My Lab", "../up", "a/b", "", ".h5ad", 3, ["my_lab"]):
-        with pytest.raises(dice.DiceError, match="`name` must be lower-case letters"):
+        with pytest.raises(dice.DiceError, match="`name` must be 1 to 64 lower-case letters"):
             dice.priors.save(stored_priors.path("labels"), name)
 
 
@@ -172,8 +172,8 @@ def pickled(path: Path) -> None:
     [
         (forged, "does not match its checksum"),
         (outdated, "has format 3, but this version of dice reads"),
-        (renamed, "holds the prior 'other': give the file the name"),
-        (nameless, "holds no prior of a shelf"),
+        (renamed, "holds the prior 'other': rename the file"),
+        (nameless, "holds no named prior"),
         (pickled, "cannot be read as .h5ad or .zarr"),
     ],
 )

@@ -13,7 +13,7 @@ import numpy as np
 from dice._errors import InputError, SlotError
 from dice._types import Floats
 
-#: Longest key of a slot.
+#: Maximum length of the key of a slot.
 MAX_KEY = 1_000
 
 
@@ -40,14 +40,14 @@ def whole_number(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number. True and False are not."""
+    """Return whether a value is a finite number. True and False are not numbers."""
     # numpy warns if it compares a float32 with a number that float32 cannot hold.
     value = value.item() if isinstance(value, np.number) else value
     return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(-1e300 < value < 1e300)
 
 
 def seed(value: Any) -> int:
-    """Return a `random_state` as a whole number. A generator of NumPy draws one, and None draws a new one."""
+    """Return a `random_state` as a whole number. A NumPy generator draws the number, and None draws a new number."""
     value = np.random.default_rng() if value is None else value
     if isinstance(value, np.random.Generator):
         return int(value.integers(2**63))
@@ -90,19 +90,19 @@ def is_text(value: Any, longest: int) -> bool:
 
 
 def is_key(value: Any) -> bool:
-    """Return whether files can hold an entry of this name."""
+    """Return whether files can hold an entry with this name."""
     return is_text(value, MAX_KEY) and value != "" and "/" not in value
 
 
 def new_key(name: str, value: Any, example: str) -> str:
-    """Return the key of a slot to write if files can hold it."""
+    """Return the key of a slot to write, or raise an error if files cannot hold the key."""
     if not is_key(value):
         raise InputError(f"`{name}` must be a non-empty name without '/', such as {example!r}, got {said(value)}.")
     return str(value)
 
 
 def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
-    """Return a key if it is one of the `keys`. An error calls it `what` and names the slot `where`."""
+    """Return a key if it is one of the `keys`. `what` and `where` are words for the error message."""
     if not isinstance(key, str) or key not in keys:
         raise SlotError(f"There is no {what} {said(key)} in {where}; available: {sorted(map(str, keys))[:20]}.")
     return key
@@ -124,12 +124,15 @@ def as_embedding(values: Any) -> Floats:
         raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}: {hint}.")
     broken = np.flatnonzero(~np.isfinite(embedding).all(axis=1))
     if broken.size:
-        raise InputError(f"The embedding must be finite, got other values in rows {broken[:5].tolist()}: remove these.")
+        raise InputError(f"The embedding must be finite, got NaN or inf in rows {broken[:5].tolist()}: remove them.")
     return embedding
 
 
 def as_plain(value: Any) -> Any:
-    """Return arguments in a form that files can hold. Objects become name and fields, functions names; no None."""
+    """Return arguments in a form that files can hold.
+
+    An object becomes its name and fields, a function becomes its name, and None is left out.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         named = {item.name: getattr(value, item.name) for item in fields(value)}
         return as_plain({"name": type(value).__name__, **named})

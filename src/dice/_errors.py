@@ -1,4 +1,4 @@
-"""Exceptions of dice. Their messages are one sentence with the problem and the fix."""
+"""Exceptions of dice. Each message is one sentence with the problem and the fix."""
 
 
 class DiceError(Exception):

@@ -14,9 +14,9 @@ from dice._processes import interrupts
 
 #: Files that mark a folder as a zarr store of format 2 or 3.
 STORE_FILES = (".zgroup", ".zarray", "zarr.json")
-#: Errors of renaming if another process has just put its own store there.
+#: Errors of a rename if another process has just put a store at the same path.
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-#: Maximum number of tries. A try fails only because another process succeeded, so this many may write at the same time.
+#: Maximum number of tries. A try fails only if another process succeeds, so this many processes may write at once.
 TRIES = 100
 
 
@@ -89,7 +89,7 @@ def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> boo
         return True
     try:
         return first.samefile(second)
-    except OSError:  # One does not exist, or is in a folder of somebody else.
+    except OSError:  # A path does not exist, or is in a folder without access.
         return False
 
 
@@ -106,7 +106,7 @@ def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:
 def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Path]:
     """Yield a path beside `path` to write to. It takes the place of `path` if the block succeeds.
 
-    After an error nothing has changed. (A killed process leaves the file beside, whose name begins with a dot.)
+    After an error nothing has changed. A killed process leaves the other file, whose name begins with a dot.
     """
     target = followed(path)
     draft = _beside(target)
@@ -149,10 +149,10 @@ def _refusals(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def replace_store(draft: Path, target: Path) -> None:
-    """Put a whole store at `target`, in place of another one.
+    """Put a complete store at `target`, in place of another store.
 
-    Folders cannot be exchanged in one step. If several processes write the same store, one of them wins as a whole. If
-    one is interrupted, the old store goes back.
+    Folders cannot be exchanged in one step. If several processes write the same store, the store of one of them is kept
+    as a whole. If a process is interrupted, the old store is restored.
     """
     for _ in range(TRIES):
         aside = _beside(target)

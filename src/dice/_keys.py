@@ -58,7 +58,7 @@ class LabelKeys(
 class SafeKeys(
     Keys, uns="{key}_safe", label="{key}_safe", level="{key}_level", probability="{key}_safe_prob", at="{key}_at_"
 ):
-    """Slots of :func:`dice.tl.safe_labels`; the key is that of the labels. `at` is followed by the name of a level."""
+    """Slots of :func:`dice.tl.safe_labels`, by the key of the labels. The name of a level is appended to `at`."""
 
 
 class NoveltyKeys(

@@ -30,7 +30,7 @@ within_call: ContextVar[bool] = ContextVar("within_call", default=False)
 #: Minutes and GB from which a call announces its cost.
 MUCH = 0.5, 1.0
 #: CPU seconds and MB of memory for 1,000 cells with 3,000 genes. Seconds were measured on 5,000 to 15,000 simulated
-#: cells, memory on 200,000 cells for labels and clusters, on 15,000 for training; for denoising it is an upper guess.
+#: cells, memory on 200,000 cells for labels and clusters, on 15,000 for training. Memory for denoising is a high guess.
 COSTS = {
     "denoise": (0.06, 1),
     "transfer_labels": (0.11, 9),
@@ -62,7 +62,7 @@ def info(message: str) -> None:
 def say(message: str, *, result: bool = False) -> None:
     """Log a message that every user should read. It is shown at ``settings.verbosity >= 1``.
 
-    It goes to standard error. In a notebook it goes to standard output, because standard error looks like an error.
+    Messages go to standard error. In a notebook they go to standard output, because standard error looks like an error.
     A `result` is not shown within `worded`, where the caller prints results, or in steps of a larger call, which prints
     a summary.
     """
@@ -99,7 +99,7 @@ def warn(message: str) -> None:
         listener.append(message)
     if not repeated:
         warnings.warn(message, DiceWarning, stacklevel=_depth_outside_package())
-        # Not reached if a filter turns the warning into an error, so that the next call fails again.
+        # If a filter turns the warning into an error, this line is not reached, and the next call fails again.
         if action != "ignore":
             _shown.add(message)
 

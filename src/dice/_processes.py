@@ -55,7 +55,7 @@ def interrupts(*, wait: bool) -> Iterator[Callable[[], bool]]:
     """Notice Ctrl-C within a block, and yield a function that returns whether it was pressed.
 
     With `wait`, the first Ctrl-C does not stop the block. The block calls the function and stops itself, so that its
-    state is kept. A second Ctrl-C stops it at once. Without `wait`, Ctrl-C stops the block and is also remembered,
+    state is kept. A second Ctrl-C stops the block at once. Without `wait`, Ctrl-C stops the block and is remembered,
     because Python loses an interrupt that is raised in a callback. A signal handler of the user is not replaced.
     """
     main = threading.current_thread() is threading.main_thread()

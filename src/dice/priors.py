@@ -1,7 +1,7 @@
-"""Priors with names: ready ones, which are downloaded once, and the user's own.
+"""Named priors: ready priors, which are downloaded once, and priors that the user has saved.
 
-A prior is one .h5ad file of plain arrays in the cache folder. The file includes the description of the prior, and its
-checksum covers both. Files of ready priors must have the SHA-256 checksum that this version of dice knows.
+A prior is one .h5ad file of plain arrays in the cache folder. The file includes a description, and its checksum covers
+both. Files of ready priors must have the SHA-256 checksum that this version of dice knows.
 """
 
 import builtins
@@ -39,7 +39,7 @@ def __dir__() -> builtins.list[str]:
 
 
 def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
-    """Return a table of all priors with a name: ready ones, which can be downloaded, and the user's own.
+    """Return a table of all named priors: ready priors, which can be downloaded, and priors that the user has saved.
 
     Returns
     -------
@@ -64,12 +64,12 @@ def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
 
 
 def load(name: str) -> Prior:
-    """Return the prior of this name. A ready prior is downloaded if it is not in the cache folder yet.
+    """Return the prior with this name. A ready prior is downloaded if it is not yet in the cache folder.
 
     Parameters
     ----------
     name
-        Name in :func:`dice.priors.list`. All tools take it in place of a reference, too:
+        Name in :func:`dice.priors.list`. All tools also accept the name in place of a reference:
         ``dice.tl.annotate(query, "pancreas")``.
 
     Returns
@@ -101,7 +101,7 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
     Parameters
     ----------
     prior
-        A prior, a reference that holds one in ``.uns["dice"]``, or the path of either.
+        A prior, a reference with a prior in ``.uns["dice"]``, or the path of either.
     name
         Lower-case letters, digits, ``_`` and ``-``. A prior of the same name is replaced.
     **described
@@ -144,7 +144,7 @@ def card(prior: Prior) -> dict[str, Any]:
     """Return the row of a prior in the table, without the size of its file."""
     described, labels = description_of(prior), {} if prior.labels is None else prior.labels.card
     figures = {"labels": len(labels.get("labels", ()))} | {name: labels.get(name) for name in ("cells", "accuracy")}
-    # Files may come from anybody: text that a terminal would obey, or that fills the screen, is not shown.
+    # Files may come from anybody. Text with control characters and text that fills the screen are not shown.
     return {name: text if _is_line(text := described.get(name)) else "" for name in DESCRIBED} | figures
 
 
@@ -167,7 +167,7 @@ def is_name(source: str | os.PathLike[str]) -> TypeGuard[str]:
 
 
 def file_of(source: str | os.PathLike[str]) -> Path:
-    """Return the file that a name or a path stands for."""
+    """Return the file of a prior, given its name or path."""
     return _path(source) if is_name(source) else Path(source)
 
 
@@ -181,7 +181,7 @@ def _ready() -> dict[str, dict[str, Any]]:
 def _path(name: Any) -> Path:
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise InputError(
-            f"`name` must be lower-case letters, digits, _ and - (at most 64, for example 'my_lab_lung'), got {name!r}."
+            f"`name` must be 1 to 64 lower-case letters, digits, _ or -, for example 'my_lab_lung', got {name!r}."
         )
     return cache_folder() / "priors" / f"{name}.h5ad"
 
@@ -196,13 +196,13 @@ def _opened(path: Path, name: str) -> Prior:
     prior = Prior.load(path)
     saved_as = description_of(prior).get("name")
     if saved_as != name:
-        found = "no prior of a shelf" if saved_as is None else f"the prior {str(saved_as)[:64]!r}"
-        raise PriorFormatError(f"{str(path)!r} holds {found}: give the file the name that it was saved under.")
+        found = "no named prior" if saved_as is None else f"the prior {str(saved_as)[:64]!r}"
+        raise PriorFormatError(f"{str(path)!r} holds {found}: rename the file, or use dice.priors.save.")
     return prior
 
 
 def _download(path: Path, sha256: str) -> None:
-    """Download the file of a ready prior. It gets its name once it is complete."""
+    """Download the file of a ready prior. The file gets its name when it is complete."""
     url = f"{settings.priors_url.rstrip('/')}/{path.name}"
     try:
         pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
@@ -210,5 +210,5 @@ def _download(path: Path, sha256: str) -> None:
         reason = shorten(str(error), 200, placeholder=" ...")
         raise FileError(
             f"The prior {path.stem!r} cannot be downloaded from {url} ({reason}): put its file at {str(path)!r} "
-            "by hand, or set dice.settings.priors_url (or DICE_PRIORS_URL) to an address that has it."
+            "by hand, or set dice.settings.priors_url (or DICE_PRIORS_URL) to an address that has the file."
         ) from error

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Device to compute on: ``"auto"`` is CUDA where present, else the CPU; or ``"cpu"``, ``"cuda"``, any torch device.
+#: Device to compute on: ``"auto"`` (CUDA if present, otherwise the CPU), ``"cpu"``, ``"cuda"`` or any torch device.
 device: str = "auto"
 
-#: Cells that are worked on at once; None chooses about 64 MB of expression. A lazy matrix has blocks of its own.
+#: Number of cells to process at once. None is about 64 MB of expression. Lazy matrices are processed in their blocks.
 chunk_size: int | None = None
 
 #: 0 shows no progress, 1 shows progress and messages, 2 also shows the decisions of each call.

@@ -138,7 +138,7 @@ def test_missing_labels_and_empty_categories(cells) -> None:
         ({"use_rep": []}, InputError, "name at least one key of adata.obsm"),
         ({"protocol": "authors"}, InputError, "'embedding', 'paper'"),
         ({"use_rep": "cube"}, InputError, r"adata.obsm\['cube'\].*mean over axis 1"),
-        ({"labels_key": "same"}, InputError, "choose labels that tell cells apart"),
+        ({"labels_key": "same"}, InputError, "pass a column with more labels"),
         ({"resolution": -1.0}, InputError, "positive numbers"),
     ],
 )

@@ -62,7 +62,7 @@ def find_clusters(
 
 
 def _placed(codes: Codes, halves: Floats) -> Codes:
-    """Return the leaf of every half (n, 2 s): the one with the nearest mean, in units of the spread within leaves."""
+    """Return the leaf of every half (n, 2 s): the leaf with the nearest mean, in units of the spread within leaves."""
     n, k = len(codes), halves.shape[-1]
     values = halves.reshape(n, -1, k).astype(np.float64)
     member = sparse.csr_matrix((np.ones(n), (codes, np.arange(n))))
@@ -74,7 +74,7 @@ def _placed(codes: Codes, halves: Floats) -> Codes:
 
 
 def measured_again(query: Query, some: Codes, n_splits: int) -> Measured:
-    """Return the cells `some` with repeated measurements. A measurement is a half of the counts of a cell.
+    """Return the cells `some` with repeated measurements. Each measurement is one half of the counts of a cell.
 
     Without counts, posterior samples replace the halves. They show how certain the posterior is, but not whether
     another measurement would agree.
@@ -83,7 +83,7 @@ def measured_again(query: Query, some: Codes, n_splits: int) -> Measured:
     if not query.measured:
         _log.warn(
             "Clusters were compared by posterior samples instead of halves of the counts, because the query has no "
-            "counts or its prior was trained without counts. They look more reproducible than they are."
+            "counts or its prior was trained without counts. The clusters look more reproducible than they are."
         )
         posterior = replace(query, options=replace(query.options, n_samples=2 * n_splits)).posterior
         return Measured(posterior.mean[some], np.reshape(posterior.samples[some], shape), depth=1.0)
@@ -100,10 +100,11 @@ def measured_again(query: Query, some: Codes, n_splits: int) -> Measured:
 def _halved(
     inference: Inference, own: Mask, n_splits: int, profile: Floats, chunk: Chunk, rows: slice
 ) -> tuple[Floats, sparse.csr_array, sparse.csr_array]:
-    """Return denoised halves of cells, simulated cells (n, 2 n_splits + 2, k), and counts of the first two halves.
+    """Return denoised halves and simulated cells (n, 2 n_splits + 2, k), and the counts of the first two halves.
 
-    The simulated cells have the depths of the cells and one common `profile`, the share (d,) of every gene. They come
-    twice: denoised, and then only projected. `own` (n,) is a mask of the cells that the loadings were computed from.
+    The simulated cells have the depths of the cells and one common `profile`, the share (d,) of every gene. Two entries
+    per cell are simulated: one denoised, one only projected. `own` (n,) is a mask of the cells that the loadings were
+    computed from.
     """
     likelihood, cells, seeds = inference.likelihood, recover(chunk), inference.seeds[rows]
     found, parts = [], [part for pair in halves(cells, seeds, n_splits) for part in pair]

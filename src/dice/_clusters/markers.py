@@ -31,7 +31,7 @@ class SideSums(NamedTuple):
     cells: Floats
     depth: Floats
     counts: Floats
-    #: Squared counts, divided by the depth of their cell.
+    #: Squared counts, divided by the depth of the cell.
     squares: Floats
 
     def of(self, leaves: Sequence[int]) -> "SideSums":
@@ -42,7 +42,7 @@ class SideSums(NamedTuple):
 def leaf_sums(
     leaves: NDArray[np.integer], n_leaves: int, seeds: NDArray[np.int64], chunk: Chunk, rows: slice
 ) -> SideSums:
-    """Return the sums of a chunk by leaf. One half of a cell's counts gives its leaf (n, h), the other is summed."""
+    """Return the sums of a chunk by leaf. One half of the counts gives the leaf (n, h), the other half is summed."""
     cells, leaves, sums = recover(chunk), leaves[rows], []
     pairs = halves(cells, seeds[rows], leaves.shape[1] // 2)
     for one, other in zip(leaves.T, (part for pair in pairs for part in reversed(pair)), strict=True):

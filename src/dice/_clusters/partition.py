@@ -27,7 +27,7 @@ LEAST_SHARED = 1 / 15
 
 
 def nearest(cells: Floats, n_neighbors: int, random_state: int = 0) -> tuple[Codes, Floats]:
-    """Return the neighbours (n, n_neighbors) of cells (n, k) and their distances. The first one is the cell itself."""
+    """Return neighbours (n, n_neighbors) of cells (n, k), and distances. The first neighbour is the cell itself."""
     cells = np.ascontiguousarray(cells, dtype=np.float32)
     if len(cells) <= EXACT_CELLS:
         from sklearn.neighbors import NearestNeighbors
@@ -59,7 +59,7 @@ def distance_matrix(found: NDArray[np.intp], distances: Floats) -> sparse.csr_ma
     n, k = found.shape
     other = (found != np.arange(n)[:, None]).ravel()
     rows = np.repeat(np.arange(n), k)[other]
-    # Equal cells have an edge, too. Their distance must not be zero, because sparse matrices drop zeros.
+    # Identical cells also have an edge. Their distance must not be zero, because sparse matrices drop zeros.
     values = np.maximum(distances.ravel()[other], np.finfo(np.float64).tiny)
     return sparse.csr_matrix((values, (rows, found.ravel()[other])), shape=(n, n))
 

@@ -31,8 +31,8 @@ PSEUDO_COUNT = 0.5
 #: of one profile at the depths of bmmc's cells, the share was .004 (denoised) and .02 (projected); for clusters of bmmc
 #: and pancreas it was .3 and more.
 LEFT = 0.1
-#: Separations of two normal clusters, and the share of their cells in the middle third between their means. From the
-#: first of these separations on, the share falls. A continuum has at least as many cells there.
+#: Separations of two normal clusters, and the share of their cells in the middle third between their means. The share
+#: falls from the first separation on. A continuum has at least the largest share.
 SEPARATIONS = np.linspace(np.sqrt(6 * np.log(2)), MOST_SEPARATE, 500)
 IN_BETWEEN = norm.cdf(2 * SEPARATIONS / 3) - norm.cdf(SEPARATIONS / 3)
 
@@ -40,8 +40,8 @@ IN_BETWEEN = norm.cdf(2 * SEPARATIONS / 3) - norm.cdf(SEPARATIONS / 3)
 def agreement(separation: Floats | float) -> Floats:
     """Return the share of cells that two measurements place in the same cluster, given the separation of two clusters.
 
-    Both clusters are assumed to be normal. Each loses the share `error` of its cells to the other. The result is 0.5
-    for clusters that are not separate.
+    Both clusters are assumed to be normal. Each measurement places the share `error` of the cells in the wrong cluster.
+    The result is 0.5 for clusters that are not separate.
     """
     error = norm.cdf(-np.asarray(separation, dtype=np.float64) / 2)
     return np.asarray(1 - 2 * error * (1 - error))
@@ -84,7 +84,8 @@ class Measured:
         """Return the separation of two clusters, by latents or by genes, whichever is larger.
 
         Latents average over the genes of a program and are better for most pairs. Genes are better for profiles that
-        differ in few genes, a difference that latents blur. Clusters that differ only in depth have a separation of 0.
+        differ in few genes, because latents blur such differences. Clusters that differ only in depth have a
+        separation of 0.
         """
         by_depth = [_left(*(part[cells].mean(0) for part in space for cells in (first, second)))
                     for space in self.spaces]  # fmt: skip
@@ -107,18 +108,18 @@ class Measured:
     def _separation(self, score: Floats, score_halves: Floats, member: Mask) -> float:
         """Return the smaller of two separations: one from scores (n,) of cells, one from scores (n, s, 2) of halves.
 
-        The first tells clusters from a continuum. The second tells clusters from noise.
+        The separation of cells tells clusters from a continuum. The separation of halves tells clusters from noise.
         """
         by_cells = lower_bound(distance(score[~member], score[member]), int((~member).sum()), int(member.sum()))
         return min(by_cells, float(np.sqrt(self.depth) * separation(_agreed(score_halves > 0, member))))
 
 
 def distance(first: Floats, second: Floats) -> float:
-    """Return the separation of two clusters by their scores. It is the mean of two measures.
+    """Return the separation of two clusters by their scores. The separation is the mean of two measures.
 
-    One is the distance of the means in units of the spread. The other follows from the share of cells between the
-    means: a continuum has many such cells, even if it is bent and its ends are far apart. Both measures agree for
-    normal clusters.
+    The first measure is the distance of the means in units of the spread. The second follows from the share of cells
+    between the means: a continuum has many such cells, even if it is bent and its ends are far apart. Both measures
+    agree for normal clusters.
     """
     shift, middle = second.mean() - first.mean(), (first.mean() + second.mean()) / 2
     spread = np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
@@ -139,7 +140,7 @@ def latent_scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
     `member` (n,) is True for cells of the second cluster, which score above 0. Return None if there are too few cells.
     """
     values = values - values.mean((0, 1), dtype=np.float64)
-    # Numbers, sums and products of values (2, CELL_FOLDS, ...), by cluster: first within each fold, then in all others.
+    # Numbers, sums and products of values (2, CELL_FOLDS, ...), by cluster: within each fold, then in all other folds.
     parts = [values[(folds == fold) & side].reshape(-1, values.shape[-1])
              for side in (~member, member) for fold in range(CELL_FOLDS)]  # fmt: skip
     known = zip(*((len(part), part.sum(0), part.T @ part) for part in parts), strict=True)

@@ -1,4 +1,4 @@
-"""The tree of clusters: fine clusters are joined pair by pair, the least separate first. A cut gives the clusters."""
+"""Tree of clusters: fine clusters are joined pair by pair, the least separate pair first. A cut gives the clusters."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -57,11 +57,11 @@ class Tree:
         return codes
 
     def names(self, least: float) -> list[str]:
-        """Return the names of all nodes. They are the same for any cut that is shown.
+        """Return the names of all nodes. The names do not depend on the cut that is shown.
 
         Nodes of the cut at separation `least` are numbered from the largest to the smallest. A node below this cut has
-        the name of its parent with ``.1`` for the larger part and ``.2`` for the smaller one. A node above it has the
-        names of the clusters that it joins, for example ``0+3``.
+        the name of its parent with ``.1`` for the larger part and ``.2`` for the smaller part. A node above this cut
+        has the names of the clusters that it joins, for example ``0+3``.
         """
         names = {node: str(rank) for rank, node in enumerate(self.cut(least))}
         made = int(np.searchsorted(self.separation, least))
@@ -75,11 +75,11 @@ class Tree:
 
 
 def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes], float]) -> Tree:
-    """Join fine clusters (n,) until one is left. Each step joins the pair with the smallest separation.
+    """Join fine clusters (n,) until one cluster is left. Each step joins the pair with the smallest separation.
 
     ``apart(cells, cells)`` returns the separation of two clusters. Clusters that are connected by edges of the `graph`
-    (n, n) are compared first. When all of these are joined, the others are compared, too: cells of one type may have no
-    edges because their depths differ.
+    (n, n) are compared first. When these are joined, the remaining pairs are also compared, because cells of one type
+    may have no edges if their depths differ.
     """
     n_leaves = int(codes.max()) + 1
     cells = {code: np.flatnonzero(codes == code) for code in range(n_leaves)}
@@ -97,7 +97,7 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
         return {pair: apart(*(cells[one] for one in pair)) for pair in pairs if is_due(*pair)}
 
     def order(pair: tuple[int, int]) -> tuple[float, float, tuple[int, int]]:
-        # Clusters of a few cells have separation 0 from all others. Most edges decide which cluster they join.
+        # Clusters of a few cells have separation 0 from all others. They join the cluster with the most edges to them.
         return found.get(pair, np.inf), -weight[pair] / min(len(cells[one]) for one in pair), pair
 
     found = compared(combinations(range(n_leaves), 2))
@@ -120,8 +120,8 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
 
 
 Level: TypeAlias = Literal["fine", "default", "coarse"] | float
-#: Levels of a cut: the share of the cells of any two clusters that a second measurement would place alike. The default,
-#: .92, is the share for the two halves of an even continuum.
+#: Levels of a cut: the share of cells of any two clusters that a second measurement would place in the same cluster
+#: again. The default, .92, is the share for the two halves of an even continuum.
 CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.99}
 
 
@@ -141,7 +141,7 @@ class Cut:
     level: float
     #: Whether the repeated measurements are halves of counts. Otherwise they are posterior samples.
     measured: bool = True
-    #: Leaves that hold cells; None if all do. A subset of the cells keeps the tree of all cells.
+    #: Leaves that hold cells; None if all leaves hold cells. A subset of the cells keeps the tree of all cells.
     filled: frozenset[int] | None = None
 
     @cached_property
@@ -170,8 +170,8 @@ class Cut:
     def place(self, leaves: NDArray[np.integer]) -> tuple[Codes, Floats]:
         """Return the cluster (n,) of every cell, and the share (n,) of its halves that are in the same cluster.
 
-        `leaves` (n, 1 + halves) holds the leaf of every cell, then those of its halves. A cell with leaf -1 has the
-        cluster -1, which means none.
+        `leaves` (n, 1 + halves) holds the leaf of every cell, then the leaves of its halves. A cell with leaf -1 has
+        the cluster -1, which means no cluster.
         """
         placed = np.append(self.tree.members(self.shown), -1)[np.asarray(leaves)]
         kept = (placed[:, 1:] == placed[:, :1]).mean(1)
@@ -179,7 +179,7 @@ class Cut:
 
     @cached_property
     def closest(self) -> int | None:
-        """Number of the first merge above the cut. If there is one cluster, the last merge; None without merges."""
+        """Number of the first merge above the cut or, with one cluster, of the last merge. None without merges."""
         merges = [i for i, pair in enumerate(self.tree.joined.tolist()) if all(map(self._holds_cells, pair))]
         return merges[-max(len(self.shown) - 1, 1)] if merges else None
 
@@ -190,7 +190,7 @@ class Cut:
 
     @property
     def why(self) -> str:
-        """Sentence that tells the number of clusters and the reason for it."""
+        """Sentence with the number of clusters and the reason for this number."""
         second = "a second measurement" if self.measured else "posterior samples"
         if self.closest is None:
             return "All cells are one cluster, which the tree does not divide."
@@ -217,7 +217,7 @@ class Cut:
 def stored_cut(record: Any, level: float | None = None, leaves: NDArray[np.integer] | None = None) -> Cut:
     """Read a tree and its cut from ``.uns``, or cut the tree at another `level`.
 
-    `leaves` (n,) has the leaf of every cell to place. These may be some of the cells of the tree.
+    `leaves` (n,) has the leaf of every cell to place. The cells may be a subset of the cells of the tree.
     """
     if not isinstance(record, Mapping) or "tree" not in record:
         raise SlotError("This record in adata.uns holds no tree of clusters: run dice.tl.cluster first.")

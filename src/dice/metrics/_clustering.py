@@ -18,7 +18,7 @@ from dice._types import Codes, Floats, Seed
 
 def as_codes(labels: Any, what: str = "labels") -> Codes:
     """Return codes that number the labels by first appearance. Missing labels are -1."""
-    # An object array, because the codes of a Categorical also number categories that no cell has.
+    # Use an object array, because the codes of a Categorical also number categories that no cell has.
     values = np.asarray(labels, dtype=object)
     if values.ndim != 1:
         raise InputError(f"The {what} must be a column such as adata.obs['cell_type'], got shape {values.shape}.")
@@ -31,7 +31,7 @@ def labelled_cells(embedding: Any, labels: Any, *, what: str = "labels", min_lab
     check_lengths(len(codes), what, len(values), "cells in the embedding")
     known, found = codes >= 0, int(codes.max(initial=-1)) + 1
     if found < min_labels:
-        raise InputError(f"The score needs {min_labels} {what}, got {found}: choose {what} that tell cells apart.")
+        raise InputError(f"This score needs {min_labels} or more {what}, got {found}: pass a column with more {what}.")
     if known.sum() < 2:
         raise InputError(f"This score needs two or more cells with {what}: pass more cells.")
     return values[known], codes[known]
@@ -43,7 +43,7 @@ def paired_codes(labels: Any, clusters: Any) -> tuple[Codes, Codes]:
     check_lengths(len(first), "labels", len(second), "clusters")
     known = (first >= 0) & (second >= 0)
     if not known.any():
-        raise InputError("No cell has both a label and one of the clusters: check for missing values.")
+        raise InputError("No cell has both a label and a cluster: pass columns with fewer missing values.")
     return first[known], second[known]
 
 
@@ -59,13 +59,13 @@ def ari(labels: ArrayLike, clusters: ArrayLike) -> float:
     Parameters
     ----------
     labels
-        Known label of every cell; cells without one are left out.
+        Known label of every cell; cells without a label are left out.
     clusters
-        Cluster of every cell; cells without one are left out.
+        Cluster of every cell; cells without a cluster are left out.
 
     Returns
     -------
-    1 for equal partitions, about 0 for chance, negative for less than chance.
+    1 for equal partitions, about 0 for random partitions, negative if partitions agree less than by chance.
 
     Examples
     --------
@@ -82,9 +82,9 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
     Parameters
     ----------
     labels
-        Known label of every cell; cells without one are left out.
+        Known label of every cell; cells without a label are left out.
     clusters
-        Cluster of every cell; cells without one are left out.
+        Cluster of every cell; cells without a cluster are left out.
     average
         Divisor of the mutual information: the ``"arithmetic"`` mean of the two entropies, as in the
         paper's formula (this equals the V-measure), or their ``"max"``, as in the paper's tables.
@@ -111,9 +111,9 @@ def v_measure(labels: ArrayLike, clusters: ArrayLike) -> float:
     Parameters
     ----------
     labels
-        Known label of every cell; cells without one are left out.
+        Known label of every cell; cells without a label are left out.
     clusters
-        Cluster of every cell; cells without one are left out.
+        Cluster of every cell; cells without a cluster are left out.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def leiden_sweep(
     1.0
     """
     if np.ndim(resolutions) != 1 or not len(resolutions) or not all(is_number(one) and one > 0 for one in resolutions):
-        raise InputError("Resolutions must be positive numbers: pass for example 1.0, or several.")
+        raise InputError("Resolutions must be positive numbers, for example 1.0 or [0.5, 1.0].")
     choice("method", method, ("leiden", "louvain"))
     random_state = seed(random_state)
     graph = neighbor_graph(embedding, n_neighbors)

@@ -24,7 +24,7 @@ def silhouette(embedding: ArrayLike, labels: ArrayLike) -> float:
     embedding
         Array of shape (cells, dimensions).
     labels
-        Label of every cell; cells without one are left out. A label of a single cell scores 0.
+        Label of every cell; cells without a label are left out. A label of a single cell scores 0.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def silhouette(embedding: ArrayLike, labels: ArrayLike) -> float:
     others[rows, codes] = np.inf
     nearest = others.min(axis=1)
     largest = np.maximum(own, nearest)
-    # Labels of a single cell score 0 by definition. So do identical cells, whose score would be 0/0.
+    # Labels of a single cell score 0 by definition. Identical cells also score 0, instead of 0/0.
     useful = (sizes[codes] > 1) & (largest > 0)
     return float(np.mean(np.where(useful, (nearest - own) / np.where(useful, largest, 1.0), 0.0)))
 
@@ -67,7 +67,7 @@ def knn_macro_f1(
     embedding
         Array of shape (cells, dimensions).
     labels
-        Label of every cell; cells without one are left out.
+        Label of every cell; cells without a label are left out.
     n_neighbors
         Number of neighbours that vote, at most the number of cells in the training folds.
     n_splits
@@ -77,7 +77,7 @@ def knn_macro_f1(
 
     Returns
     -------
-    A number from 0 to 1 in which rare labels count as much as frequent ones.
+    A number from 0 to 1 in which rare labels count as much as frequent labels.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def knn_macro_f1(
     """
     values, codes = labelled_cells(embedding, labels, min_labels=2)
     if n_splits < 2 or n_neighbors < 1:
-        raise InputError("`n_splits` must be at least 2 and `n_neighbors` at least 1.")
+        raise InputError(f"`n_splits` must be at least 2 and `n_neighbors` 1, got {n_splits} and {n_neighbors}.")
     n_splits = min(n_splits, len(codes))
     # Shuffle the cells, sort them by label and deal them out to the folds. Unlike scikit-learn's stratified folds, this
     # also works for rare labels.
@@ -109,10 +109,10 @@ def clisi(embedding: ArrayLike, labels: ArrayLike, *, perplexity: float = 30) ->
     embedding
         Array of shape (cells, dimensions).
     labels
-        Cell type of every cell; cells without one are left out.
+        Cell type of every cell; cells without a cell type are left out.
     perplexity
-        Effective number of neighbours. Three times as many neighbours are searched. With too few
-        cells for that, the perplexity is lowered to a third of the other cells, but not below 2.
+        Effective number of neighbours. Three times as many neighbours are searched. If there are too
+        few cells, the perplexity is lowered to a third of the number of other cells, but not below 2.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def ilisi(embedding: ArrayLike, batches: ArrayLike, *, perplexity: float = 30) -
     embedding
         Array of shape (cells, dimensions).
     batches
-        Batch of every cell; cells without one are left out.
+        Batch of every cell; cells without a batch are left out.
     perplexity
         Effective number of neighbours. With few cells it is lowered as in :func:`clisi`.
 
@@ -160,7 +160,7 @@ def lisi_neighbors(embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int 
     embedding
         Array of shape (cells, dimensions).
     labels
-        Label of every cell; cells without one are left out.
+        Label of every cell; cells without a label are left out.
     n_neighbors
         Number of neighbours without the cell itself, at most all other cells.
 
@@ -192,5 +192,5 @@ def _mean_lisi(values: Floats, codes: Codes, perplexity: float) -> float:
     # With a perplexity above a third of the cells, harmonypy would weight all cells alike, and LISI would not be local.
     perplexity = min(perplexity, max((len(codes) - 1) // 3, 2))
     lisi = compute_lisi(values, pd.DataFrame({"label": codes}), ["label"], perplexity)
-    # A cell may be so far away that only the weight of its nearest neighbour is not 0. harmonypy returns 0 for it.
+    # If a cell is so far away that only the weight of its nearest neighbour is not 0, harmonypy returns 0 for the cell.
     return float(np.maximum(lisi, 1.0).mean())
