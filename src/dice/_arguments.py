@@ -110,7 +110,7 @@ def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
 
 def as_embedding(values: Any) -> Floats:
     """Return a finite float64 array of shape (cells, dimensions)."""
-    if hasattr(values, "toarray"):  # sparse; scipy takes long to import, and everything imports this module
+    if hasattr(values, "nnz"):  # sparse; scipy takes long to import, and everything imports this module
         if math.prod(values.shape) > max(2**27, 100 * values.nnz):
             raise InputError(f"The embedding must be dense, got {values.nnz:,} values in the shape {values.shape}.")
         values = values.toarray()
