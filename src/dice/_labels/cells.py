@@ -1,4 +1,4 @@
-"""Cells of a query as the label classifiers see them, and how they teach each other.
+"""Cells of a query as input of the label classifiers, and self-teaching on the query's own certain cells.
 
 The self-taught view is a regression on the query's latents, learned from its most certain cells of each label. A shift
 moves the cells of a type together, so certain cells help to label uncertain cells next to them. Each cell is predicted
@@ -22,16 +22,16 @@ from dice.options import Shift
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
-#: Fine groups are small k-means clusters: mean number of cells in one, maximum number of groups, and maximum number of
-#: cells to learn groups from.
+#: Fine groups are small k-means clusters: mean number of cells per group, maximum number of groups, and maximum number
+#: of cells to learn groups from.
 GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
 #: Share of the cells of each label that are used for teaching, and the minimum number of teaching cells per label.
 CERTAIN, FEWEST_TAUGHT = 0.7, 5
-#: Number of folds. Each fold is predicted from the others.
+#: Number of folds. Each fold is predicted from the other folds.
 TAUGHT_FOLDS = 5
-#: Largest weight of the regression, and the number of teaching cells of a label at which the weight is half of it.
+#: Largest weight of the regression, and the number of teaching cells of a label at which half of this weight is used.
 WEIGHT, HALF_WEIGHT = 0.5, 20.0
-#: A label that at least this many cells have before self-teaching is never lost by it.
+#: Self-teaching never removes a label that at least this many cells had before.
 KEPT_CELLS = 5
 #: Number of nearest cells in a tissue whose labels are averaged.
 TISSUE_NEIGHBORS = 10
@@ -77,7 +77,7 @@ class LabelCells:
         return self.prior.mean(y, rho=self.query.plan.level)
 
     def without(self, shift: Shift | Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
-        """Return the cells without a shift, which is to be found or recalled, and the record of its offsets."""
+        """Return the cells without a shift, which is found or read from a record, and the record of its offsets."""
         offsets, record = self.query.find_shift(shift)
         if offsets is None:
             return self, record
@@ -109,7 +109,7 @@ class LabelCells:
         return self.query.standardized(self.query.matrix.take(cells), cells)[place]
 
     def each(self, function: Callable[[Floats, Codes], tuple[Any, ...]]) -> list[Any]:
-        """Apply a function of standardised genes and positions to all cells, in chunks. Return its arrays joined."""
+        """Apply a function of standardised genes and positions to all cells, in chunks. Return the joined arrays."""
         if len(self.sampled) == len(self):
             return [part[np.argsort(self.sampled)] for part in function(self.sample, self.sampled)]
         parts = self.query.matrix.each(
@@ -133,7 +133,7 @@ class LabelCells:
 def fine_groups(latents: Floats, order: Codes) -> pd.Categorical:
     """Return k-means groups (n,) of cells with latents (n, k); missing for cells that are not in `order`.
 
-    `order` holds the positions of the cells to group. Groups are learned from the first ones, so the order should be
+    `order` holds the positions of the cells to group. Groups are learned from the first cells, so the order should be
     random and independent of the file.
     """
     from sklearn.cluster import KMeans
@@ -157,7 +157,7 @@ def sums_by_group(values: Chunk, groups: Codes, n_groups: int) -> Floats:
 
 
 def taught(cells: LabelCells, probabilities: Floats, rows: Codes) -> Floats:
-    """Return the probabilities (n, C) of cells `rows` after self-teaching on scaled latents, or genes of a panel."""
+    """Return the probabilities (n, C) of the cells `rows` after self-teaching on scaled latents (panels: on genes)."""
     if cells.prior.is_panel:
         genes = cells.genes(rows)
         latents = (genes - genes.mean(0)) / np.maximum(genes.std(0), 1e-6)
@@ -171,7 +171,7 @@ def taught(cells: LabelCells, probabilities: Floats, rows: Codes) -> Floats:
 
 
 def teach(probabilities: Floats, latents: Floats, parts: Codes, among: Mask) -> Floats:
-    """Return probabilities (n, C) of the views averaged with those of the self-taught regression.
+    """Return the mean (n, C) of the probabilities of the views and of the self-taught regression.
 
     The regression is on scaled latents (n, p). `parts` (n,) is the fold of every cell, from 0 to `TAUGHT_FOLDS` - 1.
     `among` (n,) is a mask of the cells that may be used for teaching.
@@ -203,7 +203,7 @@ def certain_cells(probabilities: Floats) -> Mask:
 
 
 def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
-    """Restore labels that the views gave to several cells, but that no cell has after self-teaching."""
+    """Restore labels that several cells have by the views, but that no cell has after self-teaching."""
     before, n_labels = probabilities.argmax(1), taught.shape[1]
     given = np.bincount(before, minlength=n_labels) >= KEPT_CELLS
     # Restoring a label may remove the last cells of another label, hence the loop.
@@ -213,7 +213,7 @@ def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
 
 
 def with_tissue(probabilities: Floats, positions: Floats) -> tuple[Floats, float]:
-    """Average probabilities (n, C) with those of the nearest cells in a tissue. Return them and the neighbours' weight.
+    """Average probabilities (n, C) over the nearest cells in a tissue. Return the mean and the weight of neighbours.
 
     The weight is Cohen's kappa of the labels of cells and of their neighbours: 0 if neighbours agree by chance alone.
     """

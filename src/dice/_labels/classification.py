@@ -39,7 +39,7 @@ class Views:
 
     @cached_property
     def gene_classifier(self) -> Logistic:
-        """The gene classifier, for the query's genes."""
+        """Gene classifier for the query's genes."""
         return self.cells.observed(self.model.classifiers["genes"])
 
     @cached_property
@@ -56,7 +56,7 @@ class Views:
         return {name: getattr(self, f"_{name}")(own, weights, composition) for name in self.matched}
 
     def _centered(self, _: OwnScale, weights: Floats, composition: Floats) -> LabelView:
-        """Return the view of cells moved to the mean of the reference. `weights` (m,) weight the sampled cells."""
+        """Return the view of cells moved to the mean of the reference. `weights` (m,) belong to the sampled cells."""
         cells, expected, rows = self.cells, composition @ self.model.centres, self.cells.sampled
         # Denoising preserves means, so noisy and clean latents of a label have the same mean.
         away, clean_away = (views.excess_of_mean(z[rows], expected, weights) for z in (cells.y, cells.clean))
@@ -80,7 +80,7 @@ class Views:
         return view
 
     def _profiles(self, own: OwnScale, *_: Floats) -> LabelView:
-        """Return the view of the cosines between cells and mean profiles of the labels, both centred."""
+        """Return the view by cosines between centred cells and centred mean profiles of the labels."""
         scale = self.cells.prior.projection.scale[self.cells.query.match.prior]
         profiles = Profiles.of(own, self.moments, scale, float(self.model.temperature[0]))
         return lambda x, _: profiles(x)
@@ -95,7 +95,7 @@ class Views:
         return total
 
     def by_classifiers(self, cells: LabelCells) -> LabelView:
-        """Return the view that averages all classifiers, for cells without their shift."""
+        """Return the view that averages all classifiers. The shift of `cells` is removed."""
         total, weight = self._by_latents(cells.y, cells.clean), self.weights.get("genes", 0.0)
         if not weight:
             return lambda _, rows: total[rows]
@@ -109,7 +109,7 @@ class Views:
 def views_of(
     cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any
 ) -> tuple[Views, dict[str, LabelView], dict[str, Any]]:
-    """Return the views to compute, those of them that do not change the reference, and the record of the offsets."""
+    """Return the views to compute, those that do not change the reference, and the record of the offsets."""
     kinds = REPRESENTATIONS if classifier.representation == "auto" else (classifier.representation,)
     weights = model.weights(kinds, by_loss=cells.prior.is_panel)
     kept, record = {"measured": cells}, dict[str, Any](strategy="none")
@@ -144,11 +144,11 @@ class Classified:
     probabilities: Floats
     #: Probabilities (n, C) by the view of cells as measured.
     measured: Floats
-    #: Label (n, V) that every view gives to every cell, and its probability (n, V).
+    #: Label (n, V) of every cell by every view, and its probability (n, V).
     by_view: tuple[Codes, Floats]
     #: Weights of the classifiers, by representation.
     weights: Mapping[str, float]
-    #: Strength of the shift, from 0 (calibration cells apply) to 1 (they do not).
+    #: Strength of the shift, from 0 (calibration cells can be used) to 1 (calibration cells cannot be used).
     strength: float
     #: Entries for ``.uns``: views, composition, scores of the classifiers, the offsets of a view, and params.
     record: dict[str, Any]
@@ -191,7 +191,7 @@ def _mean(found: Mapping[str, Floats], weights: Mapping[str, float]) -> Floats:
 def classify(
     cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any, positions: Floats | None = None
 ) -> Classified:
-    """Return label probabilities of all cells, from all views or from the view that `shift` names.
+    """Return label probabilities of all cells, from all views or from the view named by `shift`.
 
     With `positions` (n, 2), cells are averaged with their neighbours in the tissue.
 
@@ -229,7 +229,7 @@ def _fit(chosen: Views, kept: dict[str, LabelView], averaged: bool) -> _Fitted:
     cells, reference, rows = chosen.cells, chosen.moments.composition, chosen.cells.sampled
     ratios = np.ones_like(reference)
     if not len(rows):
-        # All cells are empty: they have the composition of the reference.
+        # If all cells are empty, they get the composition of the reference.
         kept = dict.fromkeys(kept, lambda _, rows: np.repeat(reference[None], len(rows), axis=0))
     if not chosen.matched or not len(rows):
         return _Fitted(kept, dict.fromkeys(kept, 1.0), ratios)
@@ -241,7 +241,7 @@ def _fit(chosen: Views, kept: dict[str, LabelView], averaged: bool) -> _Fitted:
     for _ in range(ROUNDS):
         matched = chosen.matching(*views.balanced(current, reference, uneven))
         found |= {name: view(cells.sample, rows) for name, view in matched.items()}
-        # The composition explains a part of the shift, and cells as measured count by this part.
+        # The weight of the view of cells as measured is the part of the shift that the composition explains.
         weights = dict.fromkeys(found, 1.0) | {"measured": 1 - share} if averaged else dict.fromkeys(matched, 1.0)
         current = _mean(found, weights)
         if averaged:

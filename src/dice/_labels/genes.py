@@ -25,7 +25,7 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Lab
     """Return the cells without the shift that :func:`dice.tl.transfer_labels` found, from the record of that call."""
     call = from_plain(record["call"], OBJECTS)
     kept = {name: call[name] for name in ("rho", "layer", "gene_key", "random_state") if name in call}
-    # The stored shift is reused, because a subset of the cells would give another offset.
+    # Use the stored shift, because a subset of the cells would give another offset.
     options = Options(**kept, shift=record["shift"], check=call["check"], uncertainty=False)
     return LabelCells.of(Query.of(adata, prior, options)).without(record["shift"])[0]
 
@@ -35,9 +35,9 @@ def find_reasons(
 ) -> tuple[Floats, Floats, Floats]:
     """Explain the labels of groups (n,) of cells by the d genes that query and prior share.
 
-    `classifiers` is a table in the record of the labels, with the weight of each classifier in their mixture. The score
-    of a group is a sum of logits with the factors `contrast` (G, C). Return weights (G, d) of genes, standardised means
-    (G, d) without the shift, and scores (G,) minus the score of the mean reference cell, which is at zero.
+    `classifiers` is a table in the record of the labels, with the weight of each classifier in the mean. The score of a
+    group is a sum of logits with the factors `contrast` (G, C). Return weights (G, d) of genes, standardised means
+    (G, d) without the shift, and scores (G,) minus the score of the mean reference cell (all genes at zero).
     """
     likelihood, scale, n_groups = cells.query.likelihood, cells.prior.latent_scale, len(contrast)
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
@@ -48,7 +48,7 @@ def find_reasons(
         difference = difference - sums_by_group(cells.away, groups, n_groups) / n @ likelihood.loadings.T
     weights: Floats = np.zeros_like(difference)
     score: Floats = np.zeros(n_groups)
-    # The last row is the mixture itself.
+    # The last row is the weighted mean of all classifiers.
     for name, share in zip(classifiers["candidate"][:-1], map(float, classifiers["weight"][:-1]), strict=True):
         classifier = model.classifiers[name]
         if name == "genes":
@@ -108,7 +108,7 @@ def known_expression(
     """Return mean expression and share of expressing cells (C, d) in every label, from reference cells or the prior."""
     if has_cells(reference, prior_key):
         labels = read_labels(reference, labels_key, "reference")
-        # Cells with a coarse label belong to none of the labels.
+        # Cells with only a coarse label count for no label.
         codes = np.append(pd.Index(model.names).get_indexer(labels.categories.astype(str)), -1)[labels.codes]
         layer, genes = query.prior.params.get("layer"), own_genes(reference, query)
         return expression_of(Matrix(reference, layer=layer, genes=genes, who="reference"), codes, len(model.names))
@@ -119,8 +119,8 @@ def known_expression(
     return np.maximum(mean, least), np.full(mean.shape, np.nan)
 
 
-#: Gauss-Legendre points on the path to a cell. With 4, 8 and 16 points, 6, 0.9 and 0.05 % of the contribution of the
-#: denoised latents to the score are missed (Baron's 1,937 cells, a pancreas reference, mean over cells).
+#: Number of Gauss-Legendre points on the path to a cell. 4, 8 and 16 points miss 6, 0.9 and 0.05 % of the contribution
+#: of the denoised latents to the score (Baron's 1,937 cells, a pancreas reference, mean over cells).
 N_POINTS = 16
 
 

@@ -55,7 +55,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
         classifiers, logits = {}, {}
         for name in REPRESENTATIONS[:2]:
             latents = [(cells.y if name == "projection" else cells.clean) / scale for cells in copies]
-            # Latents of a panel are its few genes, rotated: they need the penalty of genes.
+            # Latents of a panel are a rotation of its few genes, so they need the penalty of genes.
             classifiers[name] = _fit([x[fit] for x in latents], possible, n_labels, genes=prior.is_panel)
             logits[name] = classifiers[name].logits(latents[0][calibration])
             bar.update()
@@ -84,7 +84,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
 
 
 def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
-    """Return the cells to learn from and their labels (n,), or possible labels (n, C) if some are coarse."""
+    """Return the cells to learn from and their labels (n,), or possible labels (n, C) if some labels are coarse."""
     fit = labelled.cells("train", "validation", coarse=True)
     if labelled.tree is None or not labelled.n_coarse:
         return fit, labelled.nodes[fit]
@@ -92,7 +92,7 @@ def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
 
 
 def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
-    """Return one label (n,) per cell, drawn from its possible ones by their probabilities (n, C)."""
+    """Return one label (n,) per cell, drawn from its possible labels by their probabilities (n, C)."""
     if possible.ndim == 1:
         return possible.astype(np.intp)
     reached = np.cumsum(np.where(possible, probabilities + 1e-12, 0.0), axis=1)
@@ -103,10 +103,10 @@ def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
 def _evidence(
     latents: Floats, components: Floats, codes: Codes, columns: Mapping[str, Codes], n_labels: int, seed: int
 ) -> tuple[Floats, dict[str, Any]]:
-    """Return the wrong and the expected wrong labels (2,) between reference batches, and entries for the card."""
+    """Return the numbers of wrong and of expected wrong labels (2,) between batches, and entries for the card."""
     if not columns:
         return np.zeros(2, np.float32), {}
-    # The batches that explain most variance of the latents within labels.
+    # Use the batches that explain most variance of the latents within labels.
     name = max(columns, key=lambda name: explained_by_batches(latents, columns[name], codes))
     found = batch_evidence(latents, components, codes, columns[name], n_labels, seed)
     return found, {"batches": name, "batch_errors": int(found[0]), "batch_errors_expected": round(float(found[1]), 1)}
@@ -120,9 +120,9 @@ def _fit(copies: list[Floats], codes: Codes | Mask, n_labels: int, *, genes: boo
 
 
 def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list[LabelCells]:
-    """Return the reference cells and, if there are counts, copies of them that are thinned to smaller depths.
+    """Return the reference cells and, if there are counts, copies thinned to smaller depths.
 
-    For a panel, the cells themselves are thinned to depths that are typical of a query.
+    For a panel, the cells themselves are also thinned, to depths that are typical of a query.
     """
     options = Options(rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"))
     own = Query.of(reference, prior, options, who=who)
@@ -137,7 +137,7 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list
 
 
 def _temperature(moments: views.LabelMoments, held_out: Floats, codes: Codes, scale: Floats) -> Floats:
-    """Return the temperature (1,) of the cosines of calibration cells (m, d), with labels (m,), and label profiles."""
+    """Return the temperature (1,) of cosines between calibration cells (m, d) with labels (m,) and label profiles."""
     present = (moments.counts > 0) / (moments.counts > 0).sum()
     mean, deviation = moments.of(present)
     profiles = views.Profiles.of(views.OwnScale(mean, deviation, mean, deviation), moments, scale)
@@ -154,7 +154,7 @@ def _components(x: Floats, codes: Codes, moments: views.LabelMoments, seed: int)
 
 
 def card_of(title: Any, prior: Any, labelled: Labelled) -> dict[str, Any]:
-    """Return the description of a reference: labels with cell numbers, tree, source (its title) and versions."""
+    """Return the description of a reference: labels with numbers of cells, tree, title of the source, versions."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     card = {
         "labels_key": labelled.key, "labels": labelled.names, "label_cells": counts.tolist(),
@@ -177,7 +177,7 @@ def _scores(model: LabelModel) -> dict[str, Any]:
 
 
 def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> Codes:
-    """Return about `most` random cells, with about 50 cells or more of each label if it has them."""
+    """Return about `most` random cells, with about 50 cells or more of each label if possible."""
     if len(rows) <= most:
         return rows
     rng = np.random.default_rng(seed)
@@ -189,7 +189,7 @@ def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) ->
 def batch_evidence(
     latents: Floats, components: Floats, labels: Codes, batches: Codes, n_labels: int, seed: int
 ) -> Floats:
-    """Label the largest batches by all others. Return the numbers of wrong and of expected wrong labels (2,).
+    """Label the largest batches by all other batches. Return the numbers of wrong and expected wrong labels (2,).
 
     Cells have scaled latents (n, k), leading components (n, r), a label (n,) and a batch (n,).
     """

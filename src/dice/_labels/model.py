@@ -52,7 +52,7 @@ class Labelled:
     nodes: Codes
     names: list[str]
     roles: Codes
-    #: Colour of every label, where the reference has them.
+    #: Colour of every label; None if the reference has no colours.
     colors: list[str] | None
     #: Checksum of the labels of all cells, which tells whether labels were edited since the training.
     checksum: str
@@ -61,7 +61,7 @@ class Labelled:
 
     @property
     def codes(self) -> Codes:
-        """Label (n,) of every cell; -1 for cells without a label or with only a coarse one."""
+        """Label (n,) of every cell; -1 for cells without a label or with only a coarse label."""
         return np.where(self.nodes < len(self.names), self.nodes, -1)
 
     @property
@@ -70,7 +70,7 @@ class Labelled:
         return int((self.nodes >= len(self.names)).sum())
 
     def cells(self, *roles: str, coarse: bool = False) -> Codes:
-        """Positions of the cells with any of these roles and a label; with `coarse`, coarse labels count, too."""
+        """Positions of the cells with any of these roles and a label. With `coarse`, the label may be coarse."""
         known = (self.nodes if coarse else self.codes) >= 0
         return np.flatnonzero(np.isin(self.roles, [ROLES.index(role) for role in roles]) & known)
 
@@ -113,7 +113,7 @@ class LabelModel:
         return dict(zip(names, (each / each.sum()).tolist(), strict=True))
 
     def calibration(self, weights: Mapping[str, float] | None = None) -> Floats:
-        """Return the weighted mean (m, C) of the probabilities that classifiers give to calibration cells."""
+        """Return the weighted mean (m, C) of the classifiers' probabilities for calibration cells."""
         parts = (self.weights() if weights is None else weights).items()
         return np.asarray(sum(weight * softmax(self.logits[name]) for name, weight in parts))
 
@@ -143,14 +143,14 @@ class LabelModel:
 
     @cached_property
     def tree(self) -> LabelTree:
-        """The tree of the labels, from the reference or, if it has none, learned from calibration cells."""
+        """Tree of the labels, from the reference or, if the reference has no tree, learned from calibration cells."""
         parents = self.card.get("hierarchy")
         if parents is None:
             return LabelTree.learn(self.names, self.confusion)
         return LabelTree.of(self.names, parents, self.card.get("levels", ()))
 
     def groups(self, latent_scale: float) -> tuple[Groups, Floats, Codes]:
-        """Return the labels as known groups, and latents (m, k) and group (m,) of every calibration cell."""
+        """Return the labels as known groups, and the latents (m, k) and groups (m,) of calibration cells."""
         used, place = np.flatnonzero(self.counts > 0), np.full(len(self.names), -1)
         place[used] = np.arange(len(used))
         classifier, means = self.classifiers["projection"], self.centres[used] @ self.whiten

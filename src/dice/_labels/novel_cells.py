@@ -29,11 +29,11 @@ UNLIKE_RATE = 0.01
 FDR = 0.1
 #: Largest difference of two scores of equal cells.
 ROUNDING = 1e-5
-#: Warn that the test has no power if no cell is called and a call would take at least this share of the cells. At a
-#: rate of .1, this is the case with up to 100 calibration cells.
+#: Warn that the test has no power if no cell is called novel, and if at least this share of the cells would have to be
+#: novel for a call. At a rate of .1, this is the case with up to 100 calibration cells.
 POWERLESS = 0.1
-#: Reference cells are thinned if the median depth of the query is below this share of theirs. A smaller difference may
-#: be due to composition.
+#: Reference cells are thinned if the median depth of the query is below this share of the reference's. A smaller
+#: difference may be due to composition.
 SHALLOW = 0.7
 
 
@@ -89,7 +89,7 @@ def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
 def p_values(scores: Floats, calibration: Floats) -> Floats:
     """Return p-values in the shape of `scores`: the share of calibration scores (m,) that are at least as large.
 
-    The score itself counts as one of them, so a p-value is never zero. Scores that differ by `ROUNDING` are equal.
+    The score itself counts as a calibration score, so p-values are never zero. Scores within `ROUNDING` are equal.
     """
     worse = len(calibration) - np.searchsorted(np.sort(calibration), scores - ROUNDING, side="left")
     return np.asarray((worse + 1) / (len(calibration) + 1))
@@ -103,7 +103,7 @@ def discoveries(p: Floats, alpha: float) -> Mask:
 
 
 def fewest_discoveries(n: int, n_calibration: int, alpha: float) -> int:
-    """Return how many of n cells need the smallest possible p-value before any of them is a discovery."""
+    """Return the number of cells, of n, that must have the smallest possible p-value before any is a discovery."""
     return int(np.ceil(n / (alpha * (n_calibration + 1)) - 1e-9))
 
 
@@ -138,7 +138,7 @@ def call_groups(
     novel = discoveries(p, alpha)
     order = query.expressing
     usual = order[~np.append(novel, False)[codes[order]]]
-    # If most cells are called, the query differs as a whole.
+    # If most cells are called novel, the query differs as a whole.
     usual = order if len(usual) < len(order) / 2 else usual
     scale = query.prior.latent_scale
     auc = separation(calibration / scale, y[usual] / scale, 0)

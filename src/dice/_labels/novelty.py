@@ -6,7 +6,7 @@ known ones. A cell is novel if it is far from all known groups and if its group 
 The noise of single cells averages out in a group. The mean of a group is compared with its expected position: the means
 of known groups, weighted by the probabilities of the classifier. A cluster may be a part of a known type, and such
 parts are displaced too. This displacement is measured on calibration cells and allowed for as a variance between
-groups. If most groups of a query are displaced further, for example by another technology, that is allowed for as well.
+groups. A larger displacement of most groups, for example by another technology, is also allowed for.
 """
 
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def cluster(y: Floats) -> NDArray[np.intp]:
 
 
 def novelty_scores(groups: Groups, query: Floats, calibration: Floats) -> tuple[Floats, Floats]:
-    """Return novelty scores of query cells (n,) and calibration cells (m,), in standard deviations of the latter."""
+    """Return novelty scores of query cells (n,) and calibration cells (m,), in standard deviations of the second."""
     features, known = groups.features(query), groups.features(calibration)
     centre, spread = known.mean(0), np.maximum(known.std(0), 1e-9)
     return ((features - centre) / spread).mean(1), ((known - centre) / spread).mean(1)
@@ -149,8 +149,8 @@ def compare_groups(
     if not len(parts.square):
         return np.full(len(found.square), np.nan), found.excess, np.nan
     allowed, spread, known_freedom = _allowance(parts)
-    # Another technology displaces all groups, a new type only its own. The median displacement is therefore allowed.
-    # Without it, nine of ten clusters of Baron's pancreas cells were novel under an atlas of other studies.
+    # Another technology displaces all groups, and a new type displaces only its own group. The median displacement is
+    # therefore allowed. Otherwise, nine of ten clusters of Baron's pancreas cells were novel under an atlas of others.
     tested = found.known().excess
     usual = float(np.quantile(tested, 0.5, method="lower")) if len(tested) else 0.0
     larger = max(MARGIN * usual / allowed, 1.0)
@@ -188,7 +188,7 @@ def displacement(
 def _allowance(parts: Displaced) -> tuple[float, float, float]:
     """Return mean, variance and degrees of freedom of the allowed displacement, from parts of known groups.
 
-    They exclude the displacement by chance, and include a margin.
+    The allowance excludes the displacement by chance, and includes a margin.
     """
     weight = 1 / (parts.by_chance + LEAST_ALLOWED)
     weight /= weight.sum()

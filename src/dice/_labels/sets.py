@@ -49,7 +49,7 @@ class JudgedLabels(Classified):
 def judge(found: Classified, settings: Sets, alpha: float, min_probability: float) -> JudgedLabels:
     """Return the prediction set and the status of every cell.
 
-    Cells that are unlike the reference, or whose label is less likely than `min_probability`, are never confident.
+    Cells that are unlike the reference are never confident, nor are cells with a label below `min_probability`.
     """
     cells, model = found.cells, found.model
     calibration, codes, seen = model.calibration(found.weights), model.calibration_codes, cells.seen
@@ -61,8 +61,8 @@ def judge(found: Classified, settings: Sets, alpha: float, min_probability: floa
     strength = 0.0 if settings.per_class else found.strength
     ranks = _p_values(settings, found, calibration)
     sets = joint_sets(ranks, probabilities, alpha, strength, set_threshold(probabilities[seen], alpha))
-    # With few calibration cells, the calibrated threshold is never reached. Under a shift, calibration cells do not
-    # apply: a confident label must then be more likely than all others together.
+    # With few calibration cells, the calibrated threshold is never reached. Under a shift, calibration cells cannot be
+    # used: a confident label must then be more likely than all other labels together.
     calibrated = min(confident_from(calibration, codes, alpha), NEVER)
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
     confident, sets = widened(with_most_likely(sets, probabilities), probabilities, least)
@@ -126,8 +126,8 @@ def of_more_likely(probabilities: Floats) -> Floats:
 def adaptive_scores(probabilities: Floats, uniform: Floats) -> Floats:
     """Return the APS score (n, C) of how badly each label fits each cell; larger is worse.
 
-    It is the probability (n, C) of all more likely labels, plus a random share of the label's own probability. The
-    `uniform` random numbers (n,) make the coverage exact.
+    The score is the total probability of all more likely labels, plus a random share of the label's own probability.
+    The `uniform` random numbers (n,) make the coverage exact.
     """
     return of_more_likely(probabilities) + uniform[:, None] * probabilities
 
@@ -172,15 +172,15 @@ def joint_sets(p_values: Floats, probabilities: Floats, alpha: float, strength: 
 
 
 def with_most_likely(sets: Mask, probabilities: Floats) -> Mask:
-    """Return sets (n, C) with the most likely label added. They are never empty, and coverage can only increase."""
+    """Return sets (n, C) with the most likely label added, so that no set is empty. Coverage can only increase."""
     return np.asarray(sets | np.eye(sets.shape[1], dtype=bool)[probabilities.argmax(1)])
 
 
 def confident_from(probabilities: Floats, codes: NDArray[np.integer], alpha: float) -> float:
     """Return the probability above which at most a share `alpha` of the best labels are wrong, or infinity.
 
-    Calibration cells have probabilities (m, C) and labels (m,). One wrong cell is added to them, so an alpha of 0.1
-    needs at least nine cells.
+    Calibration cells have probabilities (m, C) and labels (m,). One wrong cell is added to the calibration cells, so an
+    alpha of 0.1 needs at least nine cells.
     """
     best = probabilities.max(1)
     order = np.argsort(-best, kind="stable")
@@ -212,7 +212,8 @@ def error_ratio(evidence: Floats, least: float = ERROR_RATIO) -> float:
 def expected_error(probabilities: Floats, ratio: float, strength: float) -> float:
     """Return the expected share of wrong labels, given the probabilities (n, C) of cells, averaged over views.
 
-    `ratio` is the number of wrong labels per expected one under a shift, whose `strength` is between 0 and 1.
+    `ratio` is the number of wrong labels per expected wrong label under a shift. `strength` (0 to 1) is the strength of
+    the shift.
     """
     if not (n := len(probabilities)):
         return 0.0

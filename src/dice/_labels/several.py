@@ -1,4 +1,4 @@
-"""Combine labels by several references. Each labels the query alone, and is weighted by how well it knows the cells."""
+"""Combine labels by several references. Each reference labels the query alone, and has a weight for every cell."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def by_each(
     verb: Callable[..., Any], adata: AnnData, reference: Sequence[Any], labels_key: LabelsKey | None, *,
     report: object, copy: bool, **given: Any,
 ) -> AnnData | None:  # fmt: skip
-    """Run a verb with every reference. The first one comes last, so that its embedding and clusters are kept.
+    """Run a verb with every reference. The first reference comes last, so that its embedding and clusters are kept.
 
     A reference is given alone, or as a pair with new names of its labels.
     """
@@ -72,7 +72,7 @@ def by_each(
         found = verb(adata, source.prior or source.reference, source.levels, **given, copy=copy or source.place > 1)
         query = adata if found is None else found
         opinions.insert(0, source.opinion(query))
-    # Safe labels and labels by view are removed, because they are those of the first reference alone.
+    # Remove safe labels and labels by view, because they belong to the first reference alone.
     keys = LabelKeys(f"{sources[0].levels.key}_dice")
     keys_safe = SafeKeys(keys.key)
     stale = {keys.views, keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns}
@@ -83,13 +83,13 @@ def by_each(
 
 @dataclass(frozen=True)
 class Source:
-    """One of several references, with its place among them, from 1."""
+    """One of several references, with its place in their list, counted from 1."""
 
     reference: Any
     place: int
-    #: New names of its labels, by old name.
+    #: New names of the reference's labels, by old name.
     renamed: Mapping[str, str]
-    #: The column of its labels, or several levels.
+    #: The column of the reference's labels, or several levels.
     levels: Levels
     #: The prior of a reference without cells.
     prior: Prior | None
@@ -136,7 +136,7 @@ class Source:
         # Labels with the same new name become one label.
         probabilities, sets = (table.astype(float).T.groupby(level=0, sort=False).sum().T for table in tables)
         cells = self._label_cells()
-        # A label that the reference knows only through coarse labels has no cells. It counts as if it had one.
+        # A label that the reference has only as part of a coarse label has no cells. Count one cell for such a label.
         cells = cells.groupby(self._shared(cells.index)).sum()
         cells = cells.reindex(probabilities.columns, fill_value=0).clip(lower=1)
         score, group = read.column(adata, novelty.score).astype(float), read.column(adata, novelty.group)
@@ -147,7 +147,7 @@ class Source:
         return Opinion(self.name, cells, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), novel)
 
     def known_labels(self) -> set[str]:
-        """Return the names of its labels, including coarse ones."""
+        """Return the names of the reference's labels, including coarse labels."""
         if self.prior is not None and self.prior.labels is not None:
             return set(self.prior.labels.names)
         keys, who = (*self.levels.columns, self.levels.key), f"reference {self.place}"
@@ -155,7 +155,7 @@ class Source:
         return {str(name) for column in columns for name in column}
 
     def _shared(self, labels: Iterable[str]) -> list[str]:
-        """Return its labels under the names that all references share."""
+        """Return labels of the reference under the names that all references share."""
         return [str(self.renamed.get(label, label)) for label in labels]
 
     def _label_cells(self) -> pd.Series:
@@ -168,7 +168,7 @@ class Source:
 def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
     """Return the slots of the combined labels.
 
-    The set of a cell joins the sets of the references with the largest weights for it. Its status is that of the
+    The set of a cell joins the sets of the references with the largest weights for this cell. The status comes from the
     reference with the largest weight for the label. A cell is novel if it is novel to all references.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
@@ -201,13 +201,13 @@ def _tables(opinions: list[Opinion], part: str, names: list[str]) -> Floats:
 
 
 def _mixed(opinions: list[Opinion], names: list[str], unlike: Mask) -> tuple[Floats, Floats]:
-    """Return combined probabilities (n, C), and the weight (R, n, C) of each reference in them.
+    """Return combined probabilities (n, C), and the weight (R, n, C) of each reference.
 
     The log-probability of a label is a weighted mean over R references. The weight of a reference for a label is
-    sqrt(n) / error: n is its number of cells with the label (standard errors fall with sqrt(n)), and error its expected
-    error on the query. The weight is zero for labels that the reference does not have, and for cells that are `unlike`
-    (R, n) this reference but like another one. If only some references have a label, its probability is also
-    multiplied by exp(-novelty): a novel cell may be of a type that the others have.
+    sqrt(n) / error. Here n is the number of its cells with the label (standard errors fall with sqrt(n)), and error is
+    its expected error on the query. The weight is zero for labels that the reference does not have, and for cells that
+    are `unlike` (R, n) this reference but like another reference. If only some references have a label, its probability
+    is also multiplied by exp(-novelty), because a novel cell may be of a type that only other references have.
     """
     probabilities = _tables(opinions, "probabilities", names)
     novelty = np.stack([one.novelty for one in opinions])
@@ -221,6 +221,6 @@ def _mixed(opinions: list[Opinion], names: list[str], unlike: Mask) -> tuple[Flo
     evidence = unknown + np.log(np.maximum(probabilities, LEAST))
     agreed = np.exp((shares * evidence).sum(0)) * weights.any(0)
     mixed = agreed / agreed.sum(1, keepdims=True)
-    # Each reference gets the part of a probability that it would have in an arithmetic mean.
+    # The share of a reference in a probability is its share in the arithmetic mean.
     parts = shares * np.exp(evidence)
     return mixed, parts * (mixed / np.maximum(parts.sum(0), 1e-300))

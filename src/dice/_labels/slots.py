@@ -27,7 +27,7 @@ PERMUTATIONS = 20
 
 
 def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
-    """Return the keys of the label slots. By default they are named after the labels column of the reference."""
+    """Return the keys of the label slots. By default, the labels column of the reference gives the name."""
     if key_added is None and not is_key(f"{labels_key}_dice"):
         raise InputError(f"`labels_key` must be a name that files can store, got {said(labels_key)}: rename it.")
     return LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
@@ -55,7 +55,7 @@ def common_slots(
     keys: LabelKeys, cells: "pd.Index[Any]", names: list[str], label: pd.Categorical, probabilities: Floats, sets: Mask,
     status: pd.Categorical,
 ) -> Slots:  # fmt: skip
-    """Return the slots of labels that are the same for one reference and for several."""
+    """Return the slots of labels that one reference and several references have in common."""
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     second = top[:, 1] if len(names) > 1 else 0
     obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - second}
@@ -71,7 +71,7 @@ def safe_slots(
 ) -> Slots:  # fmt: skip
     """Return the slots of safe labels (the finest node of the tree that can be trusted) and of labels at all levels.
 
-    Cells that are `unlike` the reference (n,) have no safe label, and `confident` ones (n,) keep their label.
+    Cells that are `unlike` the reference (n,) have no safe label, and `confident` cells (n,) keep their label.
     """
     tree, codes, calibration = model.tree, probabilities.argmax(1), model.calibration()
     threshold = tree.threshold(probabilities[~unlike], calibration, model.calibration_codes, alpha, strength)
@@ -132,14 +132,14 @@ def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
 
 
 def most_likely(known: list[str], probabilities: Floats, min_probability: float = 0.0) -> pd.Categorical:
-    """Return the most likely labels, with unlikely ones unassigned."""
+    """Return the most likely label of every cell, or "unassigned" below `min_probability`."""
     likely = probabilities.max(1, initial=0) >= min_probability
     words = np.where(likely, np.array(known, dtype=object)[probabilities.argmax(1)], UNASSIGNED)
     return _occurring(words, [*known, UNASSIGNED])
 
 
 def _colors_of(label: pd.Categorical, model: LabelModel, slot: str) -> dict[str, list[str]]:
-    """Return the colours of the categories if the reference has any. Its card may come from an untrusted file."""
+    """Return the colours of the categories if the reference has colours. The card may come from an untrusted file."""
     colors = model.card.get("colors")
     if not isinstance(colors, list) or len(colors) != len(model.names) or not are_colors(colors):
         return {}
@@ -160,7 +160,7 @@ def count_votes(
 ) -> tuple[pd.Categorical, dict[str, Any]] | None:
     """Return the voted label (n,) of every cell and the table of votes, by `groups` or, without them, by fine groups.
 
-    Return None if votes of fine groups, which are small k-means clusters, do not help (:func:`votes_help`).
+    Return None if votes of fine groups (small k-means clusters) do not help (:func:`votes_help`).
     """
     cells, model, probabilities, tree = judged.cells, judged.model, judged.probabilities, judged.model.tree
     voting = cells.fine if groups is None else groups
@@ -170,9 +170,9 @@ def count_votes(
     if groups is None and not votes_help(probabilities, codes, label):
         _log.info("Votes are left out, because they would change more labels than are expected to be wrong.")
         return None
-    # A group in which all cells are empty has no label.
+    # A group of empty cells has no label.
     names = np.where(n_cells > 0, np.array(model.names, dtype=object)[label], None)
-    # A label is in the set if more likely labels have not reached the probability yet.
+    # A label is in the set if the more likely labels together do not reach the probability.
     sets = _set_texts(of_more_likely(mean) < 1 - alpha, model.names)
     table = {
         "group": np.array([str(name) for name in voting.categories], dtype=str), "n_cells": n_cells,
@@ -184,7 +184,7 @@ def count_votes(
 
 
 def vote(probabilities: Floats, groups: Codes, n_groups: int) -> tuple[Codes, Floats]:
-    """Return the number of cells (G,) and their mean probabilities (G, C) per group (n,). The code -1 does not vote.
+    """Return the number of cells (G,) and mean probabilities (G, C) per group. Cells with the group -1 do not vote.
 
     Probabilities are averaged and not multiplied, because errors of cells in the same group are correlated.
     """

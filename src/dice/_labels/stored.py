@@ -29,7 +29,7 @@ FEWEST_GENES, FEW_GENES, TOLD_APART = 15, 30, 0.8
 
 
 def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
-    """Return the labels that `labels_key` names. None means the labels of the prior's training."""
+    """Return the levels of labels for a `labels_key`. None means the labels that the prior was trained with."""
     levels = Levels.of(prior.params.get("labels_key") if labels_key is None else labels_key)
     if levels is None:
         raise InputError("The prior was trained without labels: pass `labels_key`, a column of reference.obs.")
@@ -39,11 +39,11 @@ def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
 def model_of(reference: object, prior: Any, levels: Levels, prior_key: str, found: Transferred) -> LabelModel:
     """Return the label model that gave the transferred labels of a query, with the tree of these `levels`."""
     if levels.hierarchy is not None:
-        # A hierarchy of other labels is refused before labels are learned.
+        # Refuse a hierarchy of other labels before labels are learned.
         LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
     model = read_or_learn(reference, prior, levels, prior_key, int(found.record["call"].get("random_state", 0)))
     if model.names != found.names:
-        raise InputError("The query's labels are from another reference or tree: pass that, or transfer labels again.")
+        raise InputError("The query's labels are from another reference or tree: call dice.tl.transfer_labels again.")
     return model
 
 
@@ -66,7 +66,7 @@ def read_or_learn(reference: object, prior: Any, levels: Levels, prior_key: str,
 
 
 def check_model(model: LabelModel, prior: Any) -> None:
-    """Warn about labels that are never predicted. Refuse a panel of very few genes, and warn about few."""
+    """Warn about labels that are never predicted and about panels of few genes. Refuse panels of very few genes."""
     never = [name for name, n in zip(model.names, model.counts, strict=True) if not n]
     if never:
         _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")
@@ -123,10 +123,10 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
     labels, single = values.set_categories(values.categories[~alone]), values.categories[alone].astype(str).tolist()
     if single:
         some = f"{len(single)}, for example {single[:5]}"
-        _log.warn(f"Labels with only one cell are left out ({some}): merge them with others.")
+        _log.warn(f"Labels with only one cell are left out ({some}): merge them with other labels.")
     if len(labels.categories) < 2:
         raise InputError(
-            f"{who}.obs[{levels.key!r}] must hold two labels or more, each with two cells or more: pass another one."
+            f"{who}.obs[{levels.key!r}] must hold two labels or more, each with two cells or more: pass another column."
         )
     known, codes = stored_colors(reference, levels.key) or {}, labels.codes.astype(np.intp)
     colors = [known[name] for name in labels.categories] if set(labels.categories) <= set(known) else None
@@ -145,7 +145,7 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
 
 
 def _checksum(cells: pd.Index, nodes: Codes, names: Sequence[str]) -> str:
-    """Return a checksum of the names of all labelled cells and of their labels. The order of cells does not matter."""
+    """Return a checksum of the names and labels of all labelled cells. The order of cells does not matter."""
     labelled = nodes >= 0
     labels = np.array(names, dtype=object)[nodes[labelled]]
     hashes = pd.util.hash_array((cells[labelled].astype(str) + "\0" + labels).to_numpy(dtype=object))
@@ -164,11 +164,11 @@ def check_labelled(labelled: Labelled) -> Labelled:
 
 
 def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Categorical, dict[str, str]]:
-    """Return the finest known label of every cell, and the parents, from columns that must be nested."""
+    """Return the finest known label of every cell, and the parent of every label. The columns must be nested."""
     keys = (*levels.columns, levels.key)
     labels = {key: pd.Series(read_labels(reference, key, who).rename_categories(str), dtype=object) for key in keys}
     for coarse, fine in combinations(keys, 2):
-        # Add the column to the name of a coarse label that is also the name of a finer one.
+        # If a coarse label has the same name as a finer label, add the column to its name.
         twice = labels[coarse].isin(labels[fine].dropna())
         labels[coarse] = labels[coarse].mask(twice, labels[coarse] + f" ({coarse})")
     table = pd.DataFrame(labels)
@@ -210,7 +210,7 @@ def _parents_in_ontology(path: str, text: StringIO, labels: list[str]) -> dict[s
     """Return the parent of every label and node, from an .obo file. Labels are ids or exact names of its terms.
 
     In a tree, a term has only one parent. Terms are therefore added from specific to general (few labels first, then
-    many ancestors), and only if their labels are nested in those of earlier terms, contain them, or overlap with none.
+    many ancestors). A term is added only if its labels are nested in, contain or do not overlap those of earlier terms.
     """
     try:
         import networkx as nx  # obonet needs it as well

@@ -1,4 +1,4 @@
-"""The summary of an annotated query, in ten lines, and scores of its labels against known ones."""
+"""The summary of an annotated query in ten lines, and scores of transferred labels against known labels."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ from dice._model.counts import MOSTLY, recover
 from dice._model.prior import LearnedPrior
 from dice._types import Codes, Floats, Mask
 
-#: Minimum number of cells, and minimum share of unconfident ones, of a cluster to look at; number of labels listed.
+#: A cluster to look at has at least this many cells and this share of unconfident cells. Number of labels to list.
 LOOKED_AT, DOUBTED, NAMED = 20, 0.5, 4
 #: A query of fewer cells is small. With fewer genes, or a smaller share of confident labels, a next step is suggested.
 SMALL_QUERY, OF_GENES, WEAK = 200, 500, 0.5
@@ -32,7 +32,7 @@ def summarize(
     adata: AnnData, reference: object, prior: LearnedPrior, *, layer: str | None, genes: str,
     labels_key: str | None, clustered: bool,
 ) -> tuple[str, dict[str, Any]]:  # fmt: skip
-    """Return the summary of an annotated query as text, and the figures in it. Only results of this call are used."""
+    """Return the summary of an annotated query as text, and its figures. Only results of this call are used."""
     figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
     depths, cells = {"query": median_depth(adata, layer)}, f"{adata.n_obs:,} in the query"
     if isinstance(reference, AnnData):
@@ -87,7 +87,7 @@ def _add_labels(adata: AnnData, keys: LabelKeys, lines: dict[str, str], figures:
 
 
 def _values(layer: str | None, prior: LearnedPrior) -> str:
-    """Return how the values of query and reference were made, as text."""
+    """Return a text that says how the values of query and reference were normalised."""
     if prior.is_panel:
         return f"log-normalised on these genes alone in layers[{layer!r}]"
     own = AnnotateKeys().layer
@@ -153,7 +153,7 @@ def median_depth(adata: AnnData, layer: str | None) -> float | None:
 def score_labels(
     found: Transferred, safe: tuple[LabelTree, Codes], labels: Any, key: str, label_map: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Score labels, and safe labels (nodes (n,) of a tree), against known labels (n,). `label_map` translates these."""
+    """Score labels and safe labels (nodes (n,) of a tree) by known labels (n,), which `label_map` translates."""
     own, (tree, nodes) = pd.Categorical(labels), safe
     names, meanings = [str(name) for name in own.categories], {}
     for name, others in label_map.items():
@@ -191,9 +191,9 @@ def label_scores_of(
 ) -> pd.DataFrame:
     """Return the scores of all cells, then of the cells of each known label.
 
-    `truth` (n,) are known labels, and `meant` (T, C) the reference labels that correspond to each of them. Predicted
-    labels `given` (n,) are -1 for unassigned cells. The other arguments are sets (n, C), a mask (n,) of confident
-    cells, and the nodes (n,) of safe labels.
+    `truth` (n,) are known labels, and `meant` (T, C) marks the reference labels that correspond to each known label.
+    Predicted labels `given` (n,) are -1 for unassigned cells. The other arguments are sets (n, C), a mask (n,) of
+    confident cells, and the nodes (n,) of safe labels.
     """
     right, finest = (given >= 0) & meant[truth, given], nodes < tree.n_labels
     columns = {

@@ -1,9 +1,9 @@
-"""A tree of labels, and for every cell the smallest node of it that can be trusted.
+"""A tree of labels, and the smallest node of the tree that can be trusted for each cell.
 
 A cell starts at its most likely label and moves towards the root until the probability of the node exceeds a threshold.
 Nodes along this path are nested, so a larger threshold can only turn wrong nodes into right ones. There are two ways to
-find the threshold for an error rate. One is a quantile over calibration cells with known labels (split conformal
-prediction, exact for exchangeable cells). The other is the value at which the probabilities imply that rate.
+find the threshold for an error rate. The first is a quantile over calibration cells with known labels (split conformal
+prediction, exact for exchangeable cells). The second is the threshold at which the probabilities imply this error rate.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,13 +24,13 @@ LISTED_LABELS = 3
 
 @dataclass(frozen=True)
 class LabelTree:
-    """Nodes with a name and a parent each. The first nodes are the C labels, and the last one is the root."""
+    """Nodes with a name and a parent each. The first nodes are the C labels, and the last node is the root."""
 
     names: tuple[str, ...]
-    #: Parent (N,) of every node; the root is its own.
+    #: Parent (N,) of every node; the root is its own parent.
     parents: Codes
     n_labels: int
-    #: Names of the levels, from coarse to fine, if every label is that many steps below the root.
+    #: Names of the levels, from coarse to fine, if every label has a node at every level.
     levels: tuple[str, ...] = ()
     #: Whether the tree was learned from the reference.
     learned: bool = False
@@ -58,7 +58,7 @@ class LabelTree:
 
     @property
     def level_names(self) -> list[str]:
-        """Level (N,) of every node: its name, or the number of steps below the root."""
+        """Level (N,) of every node: the name of the level, or the number of steps below the root."""
         return [*(self.levels[d - 1] if self.levels else str(d) for d in self.depths[:-1]), UNRESOLVED]
 
     @property
@@ -72,7 +72,7 @@ class LabelTree:
         return list(dict.fromkeys(self.paths[node].tolist()))
 
     def at_level(self, depth: int) -> Codes:
-        """Return the node (C,) above every label at this depth below the root; a label with a smaller depth stays."""
+        """Return the node (C,) above every label at this depth below the root. Labels at a smaller depth stay."""
         labels = np.arange(self.n_labels)
         return np.asarray(self.paths[labels, np.maximum(self.depths[labels] - depth, 0)])
 
@@ -122,12 +122,12 @@ class LabelTree:
         return cls((*labels, *names, _root(labels)), parents, n, learned=True)
 
     def nodes(self, probabilities: Floats, threshold: float) -> Codes:
-        """Return the smallest node (n,) above each cell's most likely label whose probability exceeds the threshold."""
+        """Return the first node (n,) with a probability above the threshold, from the most likely label to the root."""
         paths = self.paths[probabilities.argmax(1)]
         return _first(paths, self._along(probabilities, paths) > threshold)
 
     def probability(self, probabilities: Floats, nodes: Codes) -> Floats:
-        """Return the probability (n,) of the given node (n,) of every cell."""
+        """Return the probability (n,) of one node (n,) per cell."""
         found = self._along(probabilities, nodes[:, None])[:, 0]
         return np.where(nodes == len(self.names) - 1, 1.0, found)
 
@@ -135,14 +135,14 @@ class LabelTree:
         """Return the threshold for an error rate of alpha, by calibration cells or, under a shift, by probabilities.
 
         `known` (m, C) and `codes` (m,) are probabilities and labels of calibration cells. `strength` is the strength of
-        the shift, from 0 (calibration cells apply) to 1 (they do not).
+        the shift, from 0 (use calibration cells) to 1 (use probabilities).
         """
         calibrated = self.calibrated(known, codes, alpha) if strength < 1 else 0.0
         expected = self.expected(probabilities, alpha) if strength > 0 and len(probabilities) else 0.0
         return (1 - strength) * calibrated + strength * expected
 
     def calibrated(self, probabilities: Floats, codes: Codes, alpha: float) -> float:
-        """Return the threshold with an error rate of at most alpha for cells that are exchangeable with these cells."""
+        """Return the threshold with an error rate of at most alpha, for cells exchangeable with calibration cells."""
         paths = self.paths[probabilities.argmax(1)]
         wrong = ~self.members[paths, codes[:, None]]
         # A cell is wrong exactly if the threshold is below the probability of the last wrong node on its path.
@@ -199,7 +199,7 @@ class LabelTree:
 
 
 def _first(values: Any, above: Mask) -> Any:
-    """Return, for every row (n, D), the first value at which `above` is True, or else the last value (the root)."""
+    """Return the first value of every row (n, D) at which `above` is True, or else the last value (the root)."""
     above[:, -1] = True
     return np.take_along_axis(values, above.argmax(1)[:, None], axis=1)[:, 0]
 
@@ -224,7 +224,7 @@ def listed(labels: Iterable[str]) -> str:
 
 
 def _joined(labels: Sequence[str]) -> str:
-    """Return a name for several labels: all of them, or the first ones, the last one and their number."""
+    """Return a name for several labels: all labels or, for many, the first labels, the last label and the number."""
     if len(labels) <= LISTED_LABELS:
         return listed(labels)
     return f"{listed(labels[: LISTED_LABELS - 1])} | ... | {labels[-1]} ({len(labels)} labels)"

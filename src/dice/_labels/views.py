@@ -1,6 +1,6 @@
 """Views: ways to compare a query with the reference. Each view gives label probabilities of every cell.
 
-No method to remove a shift is the best for every query, and the best one cannot be found without labels. Different
+No method to remove a shift is the best for every query, and the best method cannot be found without labels. Different
 views make different errors, so their mean is about as good as the best view. There are two families:
 
 * Views that do not change the reference: cells as measured, and cells without offsets of soft clusters.
@@ -36,12 +36,12 @@ RARE_CELLS = 20.0
 #: Share of the reference composition in the corrected composition, so that no label is ruled out.
 KEPT_SHARE = 0.1
 #: The weight of a gene in a profile is its standard deviation to this power. With 1, profiles are those of
-#: log-expression and variable genes decide; with 0, all genes count alike and rare ones add noise.
+#: log-expression and variable genes decide. With 0, all genes have equal weight and rare genes add noise.
 PROFILE_POWER = 0.5
 #: Smallest and largest temperature of cosines.
 TEMPERATURES = 0.01, 1.0
-#: Up to the first separation (AUC) of query and reference, calibration cells apply in full. From the second on, they do
-#: not apply. Sets change gradually between the two.
+#: Up to the first separation (AUC) of query and reference, calibration cells are used in full. From the second on, they
+#: are not used. Sets change gradually between the two.
 LIKE, UNLIKE_AUC = 0.6, 0.7
 #: Number of standard errors added to the measured AUC.
 POSSIBLE = 3.0
@@ -49,7 +49,7 @@ POSSIBLE = 3.0
 
 @dataclass(frozen=True)
 class LabelMoments:
-    """Mean and variance (C, d) of standardised genes in every label of the reference, and its number of cells (C,)."""
+    """Mean and variance (C, d) of standardised genes in every label of the reference, and numbers of cells (C,)."""
 
     mean: Floats
     variance: Floats
@@ -78,7 +78,7 @@ class OwnScale:
 
     @classmethod
     def of(cls, x: Floats, moments: LabelMoments, composition: Floats, weights: Floats | None = None) -> Self:
-        """Estimate the moments of standardised query cells x (n, d), shrunk to those of the reference."""
+        """Estimate the moments of standardised query cells x (n, d), shrunk to the moments of the reference."""
         mean, deviation = moments.of(composition)
         share = len(x) / (len(x) + MOMENT_CELLS)
         x = x.astype(np.float64)
@@ -111,16 +111,16 @@ def composition_of(probabilities: Floats, reference: Floats) -> Floats:
 def balanced(probabilities: Floats, reference: Floats, unexplained: float) -> tuple[Floats, Floats]:
     """Return weights (n,) of query cells with these probabilities (n, C), and the composition (C,) that results.
 
-    A shift that the composition does not explain may differ between labels. If all cells counted alike, the shift of
-    the most common label would be removed from all others, and would make them look like that label. A label of n cells
-    therefore counts as ``n ** (1 - unexplained)``: as n if the composition explains the shift, and as 1, like all other
-    labels, if it explains nothing. Labels of few cells, which the query may lack, count less.
+    A shift that the composition does not explain may differ between labels. With equal weights of cells, the shift of
+    the most common label would be removed from all other labels, which would then look like that label. A label of n
+    cells therefore has the weight ``n ** (1 - unexplained)``: n if the composition explains the shift, and 1, like all
+    other labels, if it explains nothing. Labels of few cells have less weight, because the query may lack them.
     """
     sharp = _sharpened(probabilities)
     counts = sharp.sum(0) + COMPOSITION_CELLS * reference
     factors = np.power(counts, 1 - unexplained) / (counts + RARE_CELLS)
     weights, target = sharp @ factors, counts * factors
-    # Doubtful cells count for several labels, so that the composition is not exactly the target.
+    # Uncertain cells count for several labels, so the composition is not exactly the target.
     found = weights @ sharp / weights.mean() + COMPOSITION_CELLS * target / target.sum()
     return weights, np.asarray(found / found.sum())
 
@@ -134,7 +134,7 @@ def label_ratios(probabilities: Floats, reference: Floats, unexplained: float) -
     """Return factors (C,) that convert probabilities (n, C) to the composition of the query.
 
     A shift that the composition does not explain also distorts the estimated composition. The factors are therefore
-    raised to the power ``(1 - unexplained) ** 2``, from 1 (composition explains all) to 0 (it explains nothing).
+    raised to the power ``(1 - unexplained) ** 2``: 1 if the composition explains all, 0 if it explains nothing.
     """
     counts = probabilities.sum(0) + COMPOSITION_CELLS * reference
     composition = (1 - KEPT_SHARE) * counts / counts.sum() + KEPT_SHARE * reference
@@ -155,7 +155,7 @@ def excess_of_mean(values: Floats, expected: Floats, weights: Floats | None = No
 
 
 def unexplained_share(mean: Floats, centres: Floats, composition: Floats, reference: Floats) -> float:
-    """Return the share of the squared distance of the query's mean from the reference's that composition leaves open.
+    """Return the share of the squared distance between query and reference means that composition does not explain.
 
     `mean` (k,) is the mean of the query, and `centres` (C, k) are the means of the labels in the reference.
     `composition` and `reference` are the shares (C,) of the labels in the query and in the reference.
@@ -166,10 +166,11 @@ def unexplained_share(mean: Floats, centres: Floats, composition: Floats, refere
 
 
 def shift_strength(auc: float, n_cells: int | None = None) -> float:
-    """Return the strength of the shift, from 0 (calibration cells apply) to 1 (they do not).
+    """Return the strength of the shift, from 0 (use calibration cells in full) to 1 (do not use them).
 
-    The AUC of few cells is uncertain. With `n_cells`, the largest AUC that is compatible with the measured one is used,
-    which is the cautious choice for sets. Without it, the measured AUC is used, which is the best guess for labels.
+    The AUC of few cells is uncertain. With `n_cells`, the function uses the largest AUC that is compatible with the
+    measured AUC, which is the cautious choice for sets. Without `n_cells`, it uses the measured AUC, which is the best
+    guess for labels.
     """
     error = 0.0 if n_cells is None else np.sqrt(1 / (12 * max(n_cells, 1)))
     return float(np.clip((auc + POSSIBLE * error - LIKE) / (UNLIKE_AUC - LIKE), 0, 1))
@@ -187,9 +188,9 @@ def standardized_classifier(classifier: Logistic, own: OwnScale) -> Logistic:
 class Profiles:
     """Mean expression profile of every label. Cells are compared with the profiles by cosine.
 
-    A regression rarely predicts a label of few cells, and its slopes fit the reference alone. A mean profile has
-    no such bias: a label of twenty cells counts like one of a thousand. The cosine does not depend on the size of the
-    differences between labels, which technologies change.
+    A regression rarely predicts a label of few cells, and its slopes fit the reference alone. Mean profiles have no
+    such bias: a label of twenty cells counts as much as a label of a thousand cells. Technologies change the size of
+    the differences between labels, but the cosine does not depend on this size.
     """
 
     #: Profiles (C, d) of unit length around the mean of the reference, and the mean (d,) of the query.

@@ -32,20 +32,20 @@ from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import FOR_LABELS, Gaussian, Gibbs, Options, Shift
 
 T = TypeVar("T")
-#: Results of this context by key. Each comes with its warnings and with the objects whose identity is part of the key.
+#: Stored results by key. Each result has its warnings, and the objects whose identity is part of the key.
 _known: ContextVar[dict[Hashable, tuple[Any, list[str], tuple[object, ...]]] | None] = ContextVar("known", default=None)
 
 
 def one_reading() -> AbstractContextManager[object]:
-    """Return a context in which all calls on a query share one reading of it. Results do not change."""
+    """Return a context in which all calls on a query share one reading of the cells. Results do not change."""
     return _log.within(_known, {})
 
 
 def once(key: Hashable, function: Callable[[], T], *keep: object) -> T:
-    """Return the result of a function, which is called only once within `one_reading`.
+    """Return the result of a function. Within `one_reading`, the function is called only once per key.
 
-    Later callers get the stored result and the same warnings. Outside `one_reading` the function is called each time.
-    The objects `keep`, whose `id` is part of the key, are kept alive, so that no other object gets the same `id`.
+    Later callers get the stored result and the same warnings. Outside `one_reading`, the function is called each time.
+    The `id` of each object in `keep` is part of the key. These objects stay alive, so that no other gets the same `id`.
     """
     known = _known.get()
     if known is None:
@@ -109,7 +109,7 @@ class Query:
 
     @classmethod
     def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata") -> Self:
-        """Make the query: match its genes and compare its values with the reference's. `who` names it in errors."""
+        """Make the query: match its genes, and compare its values with the reference. `who` is its name in errors."""
         found = opened(adata, options, prior.genes, prior.statistics, prior.projection.mean, who=who)
         return cls(prior, options, *found, own_cells(adata, prior))
 
@@ -125,7 +125,7 @@ class Query:
 
     @cached_property
     def latents(self) -> Latents:
-        """Noisy latents of all cells and their residuals, which measure the noise, from one reading."""
+        """Noisy latents of all cells and their residuals, from one reading. The residuals measure the noise."""
         key = ("latents", id(self.matrix), id(self.likelihood))
         latents = once(key, partial(self._projected, self.likelihood.latents), self.matrix, self.likelihood)
         n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
@@ -181,9 +181,9 @@ class Query:
 
     @cached_property
     def plan(self) -> Plan:
-        """The decisions of the call on shift, noise, rho and method."""
+        """Decisions of the call about shift, noise, rho and method."""
         options, given = self.options, (self.prior, self.likelihood, self.latents)
-        # Without labels it is unknown which shift to remove, so embeddings are moved only on request (docs/shift.md).
+        # Without labels, the right shift is unknown, so embeddings are moved only on request (docs/shift.md).
         left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
         offsets, shift = (None, {"strategy": "none"}) if left else self.find_shift(options.shift)
         plan = Plan.of(options, *given, measured=self.measured, offsets=offsets, shift=shift)

@@ -23,10 +23,10 @@ def as_shallow(
 ) -> Chunk:
     """Return the expression of reference cells (n, d), thinned as if they had been measured like the query.
 
-    Every cell gets the log depth of a random cell of the query, from `depths` in ascending order, or keeps its own if
-    that is smaller. An empty array keeps all counts. With a `share`, every cell keeps this share of its counts instead.
-    `seeds` (n,) determine the result. The counts of missing genes follow from `target_sum`, the target sum of the
-    normalisation.
+    Every cell gets the log depth of a random cell of the query, from `depths` in ascending order. A cell with a smaller
+    depth keeps its counts. An empty array keeps all counts. With a `share`, every cell keeps this share of its counts
+    instead. `seeds` (n,) determine the result. The counts of missing genes follow from `target_sum`, the target sum of
+    the normalisation.
     """
     if not len(depths) and share is None:
         return chunk
@@ -51,7 +51,7 @@ def _shallow_latents(
 
 @dataclass(frozen=True)
 class ReferenceQuery(Query):
-    """The reference's own cells, seen through the query's genes and at its depth."""
+    """The reference's own cells, with the genes and the depths of the query."""
 
     #: Log depths and share as in :func:`as_shallow`.
     depths: Floats = field(kw_only=True)

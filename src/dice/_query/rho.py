@@ -26,8 +26,8 @@ N_CELLS = 1000
 def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> dict[str, Any]:
     """Return the best rho, and the loss of every rho in a grid with its standard error over cells.
 
-    At most `N_CELLS` cells are scored. The seed and the names of the cells determine which. :func:`dice.pl.rho` draws
-    the result.
+    At most `N_CELLS` cells are scored, chosen by the seed and the names of the cells. :func:`dice.pl.rho` draws the
+    result.
     """
     prior = query.prior
     asked = np.array(GRID) * prior.latent_scale if grid is None else grid
@@ -66,7 +66,7 @@ SMALLEST_MEAN = 0.05
 def by_genes(
     prior: LearnedPrior, chunk: Chunk, genes: Codes, grid: Floats, noise: float, rng: np.random.Generator
 ) -> Floats:
-    """Return the squared error of standardised genes under Gaussian noise. Each half is predicted from the other half.
+    """Return the squared error of standardised genes under Gaussian noise, predicting each half from the other half.
 
     The noise of half of the genes differs little between directions, so its mean is used for all directions.
     """

@@ -20,7 +20,7 @@ from dice.options import OBJECTS, Gaussian, Options
 def posterior_samples(
     adata: AnnData, reference: Reference | None, n_samples: int, key: str, prior_key: str = "dice"
 ) -> NDArray[np.float32]:
-    """Return stored samples (n, n_samples, k), or draw new ones with the arguments that made the stored embedding."""
+    """Return stored samples (n, n_samples, k), or draw samples with the arguments that made the stored embedding."""
     keys = DenoiseKeys(new_key("use_rep", key, "X_dice"))
     if keys.samples in read.names(adata, "obsm"):
         stored = read.array(adata, keys.samples, rows=(slice(None), slice(n_samples)))
@@ -52,7 +52,7 @@ def denoised_query(
 
 
 def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an earlier call from its record in ``.uns``, in a form that fits a part of its cells."""
+    """Return the arguments of an earlier call from its record in ``.uns``. They also suit a subset of its cells."""
     likelihood, found = record["call"]["likelihood"], record["params"]
     if isinstance(likelihood, str) and likelihood != "auto":
         raise InputError(
