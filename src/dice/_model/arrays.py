@@ -27,7 +27,7 @@ def softmax(logits: Floats) -> Floats:
     return powers / powers.sum(-1, keepdims=True)
 
 
-#: What a function returns for one chunk of cells. The numbers and arrays are added up over chunks.
+#: Result of a function for one chunk of cells. Its numbers and arrays are added up over chunks.
 Sums: TypeAlias = tuple[Any, ...]
 #: A callable that applies a function to every chunk of cells and adds up the results in double precision. The chunks
 #: may be in memory, on disk or at workers.
@@ -35,7 +35,7 @@ Total: TypeAlias = Callable[[Callable[[Chunk], Sums]], Sums]
 
 
 def correlations(found: Floats, truth: Floats) -> Floats:
-    """Return Pearson's correlation (F,) of every feature, over the cells that have a value; NaN if it is constant."""
+    """Return Pearson's correlation (F,) of every feature, over cells with a value. NaN for constant features."""
     known = ~np.isnan(truth)
     n = np.maximum(known.sum(0), 1)
     centred = [np.where(known, x - np.where(known, x, 0).sum(0) / n, 0) for x in (found, truth)]
@@ -206,9 +206,9 @@ class CredibleRegion:
     """Credible region of a cell: all points that are as close to its posterior samples as most samples are.
 
     Half of the samples set the shape of the region, which may have several parts. The other half set its radius. If
-    the samples come from the true posterior, the true latents are one more draw from it, and the region contains them
-    with probability `level` or slightly more. For counts, samples are Gaussian with a learned variance, and coverage is
-    approximate (docs/posterior.md).
+    the samples come from the true posterior, the true latents are one more draw from this posterior. The region then
+    contains the true latents with probability `level` or slightly more. For counts, samples are Gaussian with a learned
+    variance, and coverage is approximate (docs/posterior.md).
     """
 
     shape: NDArray[np.float32]

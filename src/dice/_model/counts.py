@@ -14,15 +14,15 @@ from scipy import sparse
 
 from dice._types import Chunk, Floats, Mask
 
-#: Largest distance from a whole number that is taken for a rounding error. Rounding to float32 made at most 3e-5 on
-#: six data sets; values that were corrected, scaled or smoothed are 0.1 and more away.
+#: Largest distance from a whole number that counts as a rounding error. The distance was at most 3e-5 after rounding to
+#: float32 on six data sets, and at least 0.1 for values that were corrected, scaled or smoothed.
 WHOLE = 1e-2
 #: Above this count, the accepted rounding error grows with the count.
 EXACT = 1000.0
-#: Largest accepted count of a gene. If a value is a larger multiple of the smallest one, the smallest is not a count.
+#: Largest accepted count of a gene. If a value is a larger multiple of the smallest value, the smallest is no count.
 LARGEST_COUNT = 1e7
-#: Counts that the smallest value of a cell may stand for, tried in this order. In five UMI data sets every cell has a
-#: count of 1 among 1,500 genes; deep cells may lack one.
+#: Possible counts of the smallest value of a cell, tried in this order. In five UMI data sets every cell has a count of
+#: 1 among 1,500 genes; deep cells may have no count of 1.
 SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
 
 
@@ -109,12 +109,12 @@ def normalised(counts: sparse.csr_array, factor: NDArray[np.floating]) -> sparse
     return sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
 
 
-#: Assumed target sum of the normalisation: counts per ten thousand. It tells how many counts of a cell are in missing
-#: genes, so that a random part of a cell can be normalised by its own total.
+#: Assumed target sum of the normalisation: counts per ten thousand. The counts of a cell in missing genes follow from
+#: this sum, so that a random part of a cell can be normalised by its own total.
 TARGET_SUM = 1e4
 #: Cells that would keep more than this share of their counts keep all of them.
 WHOLE_SHARE = 0.9
-#: Purposes of random numbers. Each is the upper word of a cell's key, so that its random numbers are its own.
+#: Purposes of random numbers. The purpose is the upper word of a cell's key, so every purpose has other random numbers.
 THINNED, HALVES, ALIKE = 0, 1 << 64, 2 << 64
 
 
@@ -128,7 +128,7 @@ def split(
     cells
         Counts of cells.
     shares
-        Share (n, parts) of the counts that goes to each part; a row adds up to 1 at most.
+        Share (n, parts) of the counts that goes to each part. The sum of a row is at most 1.
     rng
         Source of randomness.
     target_sum
@@ -139,7 +139,7 @@ def split(
     outside, total = _totals(cells, target_sum)
     parts, rest = [], np.ones(n)
     for share in shares.T:
-        # The share of this part among the counts that earlier parts have left.
+        # Share of this part among the counts that are left after earlier parts.
         chance = np.minimum(share / np.maximum(rest, 1e-12), 1.0)
         taken, taken_outside = binomial(left, chance[cell], rng), rng.binomial(outside, chance)
         left, outside, rest = left - taken, outside - taken_outside, rest - share
@@ -225,9 +225,9 @@ def _totals(cells: CellCounts, target_sum: float) -> tuple[NDArray[np.int64], ND
 
 
 def _share(cells: CellCounts, taken: NDArray[np.int64], own: NDArray[np.int64], total: NDArray[np.int64]) -> CellCounts:
-    """Return a part of every cell: the counts `taken`, one for every sparse entry, with factors to match.
+    """Return a part of every cell: the counts `taken`, one for every sparse entry, with the factors of the part.
 
-    `own` (n,) counts the part and `total` (n,) the cell, both with missing genes.
+    `own` (n,) is the total count of the part and `total` (n,) that of the cell, both with missing genes.
     """
     whole = cells.counts
     counts = sparse.csr_array((taken.astype(np.float32), whole.indices, whole.indptr), shape=whole.shape)

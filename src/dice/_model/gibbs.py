@@ -70,7 +70,7 @@ def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geom
 def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor, float]:
     """Return step, start (n, k) and rho of the fastest chain with the same stationary distribution, at constant rho.
 
-    How the noise is divided between the two steps changes the speed of mixing, not the stationary distribution. The
+    The division of the noise between the two steps changes the speed of mixing, not the stationary distribution. The
     prior step takes the noise that all directions share: rho^2 plus the smallest variance. The likelihood step takes
     the rest. With isotropic noise the rest is zero, and one iteration equals the direct method. Chains start at the
     posterior mean under standard normal latents.

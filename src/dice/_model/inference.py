@@ -21,7 +21,7 @@ from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, likeli
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
 
-#: The likelihood that "auto" stands for if noise is not that of counts, and the number of cells per network call.
+#: The likelihood of "auto" without the noise of counts, and the number of cells per network call.
 GAUSSIAN, NETWORK_CHUNK = Gaussian(), 8192
 #: Default rho in units of the latent scale: with the noise of counts, and with assumed noise (docs/rho.md).
 COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
@@ -41,7 +41,7 @@ class Plan:
     gibbs: Gibbs
     n_samples: int
     uncertainty: bool
-    #: Standard deviation of the noise of the data set, and of the noise of the latents: filled-in genes add to it.
+    #: Standard deviation of the noise of the data set, and of the latents, which also have noise of filled-in genes.
     noise: float
     level: float
     #: Whether the noise is that of counts, which follows from the depth of a cell. Otherwise it is Gaussian.
@@ -112,7 +112,7 @@ class Inference:
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
         """Return the posterior of the cells at `rows` as arrays in PCA units.
 
-        `chunk` is their expression; it is needed only if the plan needs genes.
+        `chunk` is the expression of the cells. It is needed only if the plan needs genes.
         """
         parts = []
         for start in range(0, max(len(latents), 1), NETWORK_CHUNK):
@@ -126,7 +126,7 @@ class Inference:
         x = self.likelihood.standardizer(chunk).dense() if plan.needs_genes else None
         y = latents.y
         if plan.measured and self.own is not None:
-            # The loadings contain noise of the reference's own cells. Correct the latents of these cells for it.
+            # The loadings contain noise of the reference's own cells. Correct the latents of these cells.
             y = self.likelihood.honest(latents, self.own[rows])
         if offsets is not None and not plan.measured:
             # The shift lies in the span of the loadings, so it does not change the residual.

@@ -195,7 +195,7 @@ class GaussianLikelihood:
     def honest(self, latents: Latents, own: Mask) -> Floats:
         """Return latents (n, k), after correcting the reference's `own` cells by :func:`without_self`.
 
-        Their latents are then as if the loadings had been computed without them.
+        The latents of an own cell are then as if the loadings had been computed without this cell.
         """
         if not self.complete:
             return np.asarray(latents.y)
@@ -223,6 +223,6 @@ class GaussianLikelihood:
         # The scale of Student-t noise is smaller than its standard deviation.
         factor = np.sqrt(max(kind.df - 2, 0.5) / kind.df) if isinstance(kind, StudentT) else 1.0
         if len(self.loadings) < 2 * self.projection.n_latent:
-            # So few genes leave no reliable residual. The noise of the reference is used instead.
+            # With so few genes, the residual is not reliable. Use the noise of the reference instead.
             return float(factor * self.projection.noise)
         return float(factor * np.sqrt(measured.mean())) if len(measured) else 0.0

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from dice._model.training_data import Rows
 
-#: Standardised log depths are clipped at this value, because training has hardly seen larger ones.
+#: Standardised log depths are clipped at this value, because larger values are rare in training.
 FARTHEST_DEPTH = 3.0
-#: Ridge penalties of the filter, in numbers of rows. The one with the smallest held-out error is used; without held-out
-#: cells, the middle one. For 1,000 cells of two profiles, k-means of the clean latents was right for .87 of the cells
-#: with the first penalty and for .99 with the fourth. With thousands of cells the penalty hardly matters.
+#: Ridge penalties of the filter, in numbers of rows. The penalty with the smallest held-out error is used or, without
+#: held-out cells, the middle one. For 1,000 cells of two profiles, k-means of clean latents was right for .87 of the
+#: cells with the first penalty and for .99 with the fourth. With thousands of cells the penalty hardly matters.
 RIDGES = (1e1, 1e2, 1e3, 1e4, 1e5)
 #: Smallest posterior variance of a latent: this multiple of its variance in the targets, or of the filter's variance.
 LEAST_VARIANCE = 1e-3
@@ -69,8 +69,8 @@ class LinearFilter(nn.Module):
     def variance(self, s: Tensor, depth: Tensor) -> Tensor:
         """Return the posterior variance (n, k) at noise levels (n or 1, 1) and standardised log depths (n, 2).
 
-        The prior and the noise are taken as Gaussian. The variance of the noise of counts is inverse to depth.
-        Its size is chosen so that the posterior variance at the mean depth is the measured one.
+        Prior and noise are assumed to be Gaussian. The variance of the noise of counts is inverse to depth. This
+        variance is scaled so that the posterior variance at the mean depth is the measured variance.
         """
         prior, posterior = self.prior_variance, self.posterior_variance
         counts = prior * posterior / (prior - posterior) * (-self.depth_sd[0] * depth[:, :1]).exp()
@@ -106,7 +106,7 @@ class LinearFilter(nn.Module):
         self._fit_variances(rows.noisy, depth[:, 0])
         zero = torch.zeros(1, 1, device=depth.device)
         self._fit_weights(self._features(rows.noisy, depth, zero), rows.target, held_out)
-        # If cells have one to three counts, few depths occur and all may be far from the mean: take the nearest.
+        # If cells have one to three counts, all depths may be far from the mean. Use the nearest depths.
         middle = depth[:, 0].abs() < max(MIDDLE, float(depth[:, 0].abs().min()) + 1e-6)
         filtered = self(rows.noisy, half, zero)
         products = ((rows.first - filtered) * (rows.second - filtered))[middle].mean(0)

@@ -82,8 +82,8 @@ def soft_assignment(angles: Floats, directions: Floats) -> Floats:
 LEVELS = (4.0, 2.8, 2.0, 1.4, 1.0)
 #: Number of rounds at each level. With one round, cells of a single new type look shifted (tests/tl/test_shift.py).
 OFFSET_ROUNDS = 2
-#: Numbers of pseudo-cells that shrink offsets: those of a batch towards the offset of the whole query, and that of the
-#: query towards zero; the second number is for soft clusters.
+#: Numbers of pseudo-cells that shrink the offset of a batch towards the offset of the query, and the query's offset
+#: towards zero. The second number is for soft clusters.
 PSEUDO_CELLS, PSEUDO_CLUSTER_CELLS = 20.0, 5.0
 #: Squared distance by which another composition may move the mean of a cluster, in units of its variance. With 1, 2, 3
 #: and 5, macro-F1 over 14 pairs was .743, .739, .737 and .735, and the smallest gain on a pair was -.031, -.019, -.015
@@ -148,7 +148,7 @@ def fit_cluster_offsets(clusters: SoftClusters, y: Floats, batches: Codes, n_bat
     sums = np.stack([shares[batches == b].T @ y[batches == b] for b in range(n_batches)]) - n * clusters.means
     both = _shrunken(sums, n, PSEUDO_CLUSTER_CELLS)
     whole, found = (_beyond_composition(x, clusters.variances) for x in both)
-    # The median is over the whole query: in a batch that has one new type only, the median cell would be new as well.
+    # Use the median over the whole query. In a batch with a single new type, the median cell would be of the new type.
     longest = FARTHEST * _weighted_median(np.linalg.norm(whole, axis=1), n.sum(0)[:, 0])
     lengths = np.linalg.norm(found, axis=2, keepdims=True)
     return (found * (longest / np.maximum(lengths, max(longest, TINY)))).astype(np.float32)
@@ -166,7 +166,7 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     return float(values[order[min(middle, len(order) - 1)]])
 
 
-#: Maximum number of cells that offsets are learned from, and of those that the network denoises for this.
+#: Maximum number of cells to learn offsets from, and maximum number of these cells that the network denoises.
 SAMPLED_CELLS, NETWORK_CELLS = 4000, 1000
 
 #: Strategies that move an embedding. Their offsets are stored in the record of a call.

@@ -69,7 +69,7 @@ class Spectrum:
     variances: Floats
     singular_values: Floats
     vectors: Floats
-    #: Sum of all eigenvalues of the Gram matrix, and sum of their squares; None where only the leading ones are known.
+    #: Sum of all eigenvalues of the Gram matrix, and sum of their squares. None if only leading eigenvalues are known.
     powers: tuple[float, float] | None = None
 
     def bulk(self, k: int) -> float:
@@ -133,8 +133,8 @@ def _eigen_gram(total: Total, standardizer: Standardizer, size: int) -> Spectrum
 def _eigen_subspace(total: Total, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Spectrum:
     """Compute the leading `size` components by block subspace iteration, which reads all cells once per iteration.
 
-    It needs no genes x genes matrix. It starts from a fixed basis and stops when the singular values change by less
-    than 1e-6 of their size.
+    Subspace iteration needs no genes x genes matrix. It starts from a fixed basis and stops when the singular values
+    change by less than 1e-6 of their size.
     """
     n_genes = len(standardizer.mean)
     _, center, variances = _moments(total, lambda chunk: standardizer(chunk).dense())
@@ -169,15 +169,15 @@ def elbow(singular_values: Floats) -> int:
         return max(len(values), 1)
     height = (values - values[-1]) / (values[0] - values[-1])
     chord = 1 - np.linspace(0, 1, len(values))
-    # The elbow itself is the first value of the flat part; the values before it are kept.
+    # The elbow is the first value of the flat part. The values before the elbow are kept.
     return max(int(np.argmax(chord - height)), 1)
 
 
 def fix_signs(vectors: Floats) -> Floats:
     """Flip every component so that its loading of largest magnitude is positive.
 
-    If several loadings are largest up to rounding, the first one counts, because rounding depends on how the matrix is
-    stored.
+    If several loadings are largest up to rounding, the first of them decides, because rounding depends on the storage
+    of the matrix.
     """
     magnitudes = np.abs(vectors)
     largest = (magnitudes >= (1 - 1e-4) * magnitudes.max(0)).argmax(0)

@@ -124,8 +124,8 @@ class LearnedPrior:
     def clean(self, likelihood: GaussianLikelihood, latents: Latents, own: Mask) -> Floats:
         """Return the posterior mean (n, k) of the reference's cells in PCA units.
 
-        The loadings were computed from the `own` cells, and the latents of these cells are corrected for that. Cells
-        without counts keep their noisy latents. All cells do if the prior has no counts.
+        The loadings were computed from the `own` cells, and the latents of these cells are corrected for this. Cells
+        without counts keep their noisy latents. If the prior has no counts, all cells keep their noisy latents.
         """
         if not self.measured:
             return latents.y

@@ -35,7 +35,7 @@ class Standardized:
         if self.constant is None:
             squares: Floats = np.asarray(self.deviation) ** 2
             return squares.sum(1) if weights is None else squares @ weights
-        # Every entry contributes c^2, and a stored entry v in addition (v + c)^2 - c^2 = v (v + 2 c).
+        # Every entry adds c^2, and a stored entry v also adds (v + c)^2 - c^2 = v (v + 2 c).
         w = np.ones_like(self.constant) if weights is None else weights
         v = self.deviation.astype(np.float64)
         v.data *= (v.data + 2 * self.constant[v.indices]) * w[v.indices]
@@ -140,7 +140,7 @@ def without_self(y: Floats, own: Floats, product: Floats, energy: Floats, weight
     residual r_i. The singular values are s_l, and b is the bulk of the eigenvalues beneath. The projection of a cell,
     or of a part of its counts, then contains the cell's noise a second time, and two parts of a cell seem to agree. On
     4,000 cells of bmmc, the covariance of two parts in latents 36 to 50 is 15.6 for cells of the reference and 1.7 for
-    others. The projection of a query has no such error. This correction makes reference and query comparable.
+    other cells. The projection of a query has no such error. This correction makes reference and query comparable.
 
     Parameters
     ----------

@@ -25,13 +25,13 @@ from torch import Tensor
 if TYPE_CHECKING:
     from dice._model.networks import Denoiser
 
-#: Largest noise level in scaled units. Latents, whose variance is about 1, can hardly be seen through it.
+#: Largest noise level in scaled units. At this level, latents are almost pure noise, because their variance is about 1.
 MAX_NOISE = 10.0
 #: Streams of :class:`CellNoise`.
 PROBES, SAMPLES, CHAINS = 0, 1, 2
-#: Last noise level of the few-step sampler: far below the spread of any cell type.
+#: Last noise level of the few-step sampler. It is far below the spread of any cell type.
 NOISE_FLOOR = 0.02
-#: Number of random probes for the trace of the posterior covariance. Each takes two evaluations.
+#: Number of random probes for the trace of the posterior covariance. Each probe takes two evaluations.
 N_PROBES = 2
 #: Step of the central differences, in units of the noise level.
 DIFFERENCE = 0.05

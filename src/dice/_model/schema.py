@@ -26,20 +26,20 @@ MAX_NAME, MAX_TEXT = 1_000, 1_000_000
 #: Largest and smallest accepted magnitude of expression and of values computed from it. Larger values would overflow.
 LARGEST, SMALLEST = 1e12, 1e-12
 
-#: Fields that are tables of arrays, and those that are text.
+#: Fields that are tables of arrays, and fields that are text.
 TABLES = ("weights", "history", "statistics", "calibration", "soft_clusters", "labels")
 TEXTS = ("config", "params", "sha256", "genes", "card")
 #: Fields that are numbers, and fields that are vectors with an entry for every gene.
 _SCALARS, _PER_GENE = ("noise", "bulk", "latent_scale"), ("mean", "scale", "center", "gene_noise")
 FIELDS = {"format", "loadings", "singular_values", *TABLES, *TEXTS, *_SCALARS, *_PER_GENE}
-#: Tables that a prior may lack, with their columns (True: k numbers per row, False: one) and maximum number of rows.
+#: Optional tables, with their columns (True: k numbers per row, False: one number) and maximum number of rows.
 PARTS: dict[str, tuple[dict[str, bool], int]] = {
     "calibration": ({"y": True, "residual": False}, 100_000),
     "soft_clusters": ({"directions": True, "means": True, "variances": True}, 1_000),
 }
-#: Fields that a prior may lack. It has both or none of ``labels`` and their ``card``.
+#: Optional fields. A prior has both ``labels`` and ``card``, or neither.
 OPTIONAL = {*PARTS, "labels", "card"}
-#: Smallest accepted values of some fields; for all other fields it is -`LARGEST`. The largest is always `LARGEST`.
+#: Smallest accepted values of some fields (-`LARGEST` for all others). The largest accepted value is always `LARGEST`.
 _LEAST = {"latent_scale": SMALLEST, "scale": SMALLEST}
 _LEAST |= dict.fromkeys(("noise", "bulk", "gene_noise", "singular_values"), 0.0)
 _LEAST |= dict.fromkeys(("calibration/residual", "soft_clusters/variances"), 0.0)
@@ -190,8 +190,8 @@ def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
 def checksum(raw: Mapping[str, Any]) -> str:
     """Return the SHA-256 of all fields except the checksum itself.
 
-    It is computed from the values in a fixed order, not from the bytes of a file. It is therefore the same in every
-    file format.
+    The checksum is computed from the values in a fixed order, not from the bytes of a file. It is therefore the same in
+    every file format.
     """
     digest = hashlib.sha256()
     for name, value in _flatten(raw):
@@ -222,7 +222,7 @@ def _canonical(value: Any) -> bytes:
 
 
 def has_plain_text(value: Any, longest: int) -> bool:
-    """Return whether files can store all text of a JSON value. They cannot store Unicode surrogates."""
+    """Return whether files can store all text of a JSON value. Files cannot store Unicode surrogates."""
     if isinstance(value, dict):
         return all(has_plain_text(part, longest) for pair in value.items() for part in pair)
     if isinstance(value, list):

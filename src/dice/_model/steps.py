@@ -1,8 +1,8 @@
 """The likelihood step of split Gibbs: draws of Z given the expression x and the latents U, in scaled units.
 
-The target density is proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2). The method ``draw`` of a step draws Z
-(n, k) from it exactly, or makes moves that leave it invariant, given U (n, k) and rho (1 or n, 1). `z` is the last Z,
-which only some steps use.
+The target density is proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2). Given U (n, k) and rho (1 or n, 1), the
+method ``draw`` of a step draws Z (n, k) from this density exactly, or makes moves that leave it invariant. `z` is the
+last Z, which only some steps use.
 """
 
 from dataclasses import dataclass, replace
@@ -182,7 +182,7 @@ def draw_gamma(shape: float, rate: Tensor, noise: CellNoise, *, n_rounds: int = 
     """Draw Gamma variables with one `shape` >= 1 and `rate` (n, m), by Marsaglia and Tsang's method.
 
     The number of rounds is fixed, so that the result of a cell does not depend on other cells. After eight rounds,
-    fewer than one in 10^10 variables have no accepted proposal. They keep their last proposal.
+    fewer than one in 10^10 variables have no accepted proposal. These keep their last proposal.
     """
     d = shape - 1 / 3
     c = (9 * d) ** -0.5

@@ -31,7 +31,7 @@ class Trainer:
     Parameters
     ----------
     denoiser
-        Network to train in place. It has the best weights at the end.
+        Network to train in place. At the end, the network has the best weights.
     batches
         Batches of rows or latents.
     held_out
@@ -110,7 +110,7 @@ class Trainer:
         norm = nn.utils.clip_grad_norm_(self.denoiser.parameters(), self.config.clip_norm)
         self.optimizer.step()
         self.average.update_parameters(self.denoiser)
-        # If a gradient is not finite, the loss becomes NaN too. Otherwise nothing would show that weights are ruined.
+        # If a gradient is not finite, make the loss NaN. Otherwise the ruined weights would go unnoticed.
         self._losses.append(loss.detach() + 0 * norm)
         self.step += 1
 
@@ -182,7 +182,7 @@ def make_trainer(
     seed
         Seed of weights, batches and noise.
     overrides
-        Fields of ``TrainingConfig``; None keeps the preset's.
+        Fields of ``TrainingConfig``; None keeps the value of the preset.
     """
     network, chosen = networks.by_preset()[preset]
     assert chosen.training is not None
@@ -200,7 +200,7 @@ def make_trainer(
     held_out = HeldOut.of(data, denoiser, noise, seed)
     trainer = Trainer(denoiser, Batches(data.train, labels, mixup), held_out, config, seed=seed)
     if held_out is not None and denoiser.counted:
-        trainer.best_loss = 1.0  # The relative loss of the linear filter, where training starts.
+        trainer.best_loss = 1.0  # Relative loss of the linear filter, the start of the training.
     return trainer
 
 

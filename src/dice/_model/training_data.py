@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 ROLES = ("train", "validation", "calibration")
 #: Gaussian noise levels of the held-out loss for priors of counts, in units of the latents' spread.
 COUNTED_LEVELS = (0.0, 0.5)
-#: Smallest and largest share of a cell's counts that is the input; shares are log-uniform. The target is the rest. No
-#: counts are wasted, whole cells are hardly deeper than the deepest inputs, and the depth of targets varies enough for
-#: the network to learn its effect.
+#: Smallest and largest share of a cell's counts in the input. Shares are log-uniform, and the target has all other
+#: counts. Whole cells are hardly deeper than the deepest inputs, and the depth of targets varies enough for the network
+#: to learn the effect of depth.
 SMALLEST_SHARE, LARGEST_SHARE = 0.05, 0.8
 #: Maximum number of thinned copies of a cell, and number of rows to aim at. With 2, 4 and 8 copies of 4,000 cells, the
 #: held-out error after 300 steps was .209, .205 and .203 (bmmc) or .300, .294 and .292 (TEA-seq). Against the exact
@@ -57,7 +57,7 @@ class Rows:
     def clean_scale(self) -> float:
         """Return the root mean variance of clean latents.
 
-        It is computed as the covariance of two halves of the counts, which have independent noise.
+        The variance is the covariance of two halves of the counts, which have independent noise.
         """
         first, second = self.first - self.first.mean(0), self.second - self.second.mean(0)
         return float((first * second).mean().clamp_min(1e-12).sqrt())
@@ -178,7 +178,7 @@ class Batches:
         weights = rng.dirichlet(np.full(mixup.points, mixup.concentration), len(own))
         offsets = rng.random((len(own), mixup.points - 1)) * self.counts[own, None]
         parts = np.column_stack([own, self.order[self.starts[own, None] + offsets.astype(np.intp)]])
-        # A cell that is not mixed has the weight 1, and the others in its mixture 0.
+        # In the mixture of a cell that is not mixed, the cell has the weight 1 and all other cells have the weight 0.
         stays = (rng.random(len(own)) >= mixup.probability) | (self.labels[own] < 0)
         weights[stays] = np.eye(1, mixup.points)
         shares = torch.as_tensor(weights, dtype=self.data.dtype, device=cells.device)
@@ -203,8 +203,8 @@ class HeldOut:
     def of(cls, data: TrainingData, denoiser: "Denoiser", noise: float, seed: int) -> Self | None:
         """Return the held-out loss, or None without held-out cells.
 
-        With counts, it is relative to the present `denoiser`, which is the linear filter. Without counts, it is
-        relative to the Wiener filter.
+        With counts, the loss is relative to the present `denoiser`, which is the linear filter. Without counts, the
+        loss is relative to the Wiener filter.
         """
         if data.held_out is None:
             return None

@@ -129,8 +129,8 @@ def reduce(
 ) -> tuple[GaussianLikelihood, Latents, dict[str, NDArray[np.float32]] | None]:
     """Compute the loadings from all cells except the calibration cells, and project all cells.
 
-    Return the likelihood with the loadings, the latents of all cells, and latents and residuals of calibration cells,
-    for the novelty test (None without such cells).
+    Return the likelihood with the loadings, the latents of all cells, and the latents and residuals of calibration
+    cells for the novelty test (None without calibration cells).
     """
     matrix, seen = cells.matrix, cells.seen
     projection = fit_projection(partial(matrix.total, cells=seen), n_latent=n_latent, scale=scale)
@@ -167,13 +167,13 @@ def choose_genes(
     reference: AnnData, shared: NDArray[np.bool_], *, n_top_genes: int, batch_key: str | None, layer: str | None,
     labels: Codes | None,
 ) -> tuple[Mask, str]:  # fmt: skip
-    """Return a mask (n_vars,) of the most variable of the `shared` genes, and a description of them.
+    """Return a mask (n_vars,) of the most variable of the `shared` genes, and a text about the chosen genes.
 
-    Genes are ranked by log-normalised values (scanpy's flavor "seurat"), within the batches of the reference if it has
-    several. Over atlas -> Baron, cells -> nuclei and bmmc sites (one seed), accuracy / macro-F1 of labels were
-    .819 / .774 with ranks over all cells and .831 / .785 with ranks within technologies or sites. With ranks by counts
-    ("seurat_v3") they were .806 / .753 and .836 / .792. Ranks within batches were worse for the first pair only:
-    .947 / .900 instead of .958 / .931.
+    Genes are ranked by log-normalised values (scanpy's flavor "seurat"), within batches if the reference has several.
+    Over atlas -> Baron, cells -> nuclei and bmmc sites (one seed), accuracy / macro-F1 of labels were .819 / .774 with
+    ranks over all cells and .831 / .785 with ranks within technologies or sites. With ranks by counts ("seurat_v3")
+    they were .806 / .753 and .836 / .792. Ranks within batches were worse for the first pair only: .947 / .900 instead
+    of .958 / .931.
     """
     n_shared = int(shared.sum())
     if n_top_genes >= n_shared:
@@ -195,9 +195,9 @@ def choose_genes(
 
 
 def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options: Options) -> Prior | None:
-    """Return the stored prior of a reference if the query has its genes, or None if a new one must be trained.
+    """Return the stored prior of a reference if the query has its genes, or None if a new prior must be trained.
 
-    If the reference is a prior without cells, or its file, this prior is always used.
+    If the reference is a prior without cells, or a file with such a prior, this prior is always used.
     """
     trained = has_cells(reference, prior_key)
     if isinstance(reference, AnnData):
@@ -219,7 +219,7 @@ def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options:
 def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options, layer: str | None) -> None:
     """Check query and reference before a prior is trained on the `genes` (n_vars,) of the reference.
 
-    Otherwise the same errors would occur minutes later, when the prior is used. `layer` is the layer of the reference.
+    Without this check, the same errors would occur minutes later. `layer` is the layer of the reference.
     """
     known = Matrix(reference, layer=layer, genes=by_name(reference, genes), who="reference")
     if options.check.values:  # noqa: PD011 - not pandas

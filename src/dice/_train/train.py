@@ -74,7 +74,7 @@ def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[st
 def train_denoiser(
     preset: str, data: TrainingData, training: Training, *, seed: int, **more: Any
 ) -> tuple[Denoiser, dict[str, Floats]]:
-    """Fit or train the denoiser of a preset. Return it on the CPU, in inference mode, with its history.
+    """Fit or train the denoiser of a preset. Return the denoiser (on the CPU, in inference mode) and its history.
 
     `more` holds the noise of the reference, labels and mixup, as in :func:`dice._model.training.make_trainer`.
     """
@@ -170,7 +170,7 @@ class Checkpoint:
         return self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS
 
     def save(self) -> None:
-        """Write the file now. Only warn if that fails, so that a full disk does not end the training."""
+        """Write the file now. If writing fails, only warn, so that a full disk does not end the training."""
         try:
             with atomic(self.path) as draft, draft.open("wb") as stream:
                 arrays: dict[str, Any] = {"fingerprint": np.array(self.key), **self.trainer.state()}

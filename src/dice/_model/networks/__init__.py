@@ -31,8 +31,8 @@ NETWORKS: dict[str, type["Denoiser"]] = {}
 class TrainingConfig:
     """Settings of the training of a network.
 
-    Training stops after ``patience`` evaluations without a better held-out loss. With ``patience`` 0 it runs to the end
-    and keeps the last weights, as in the paper. ``ema_decay`` 0 turns weight averaging off.
+    Training stops after ``patience`` evaluations without a better held-out loss. With ``patience`` 0, training runs to
+    the end and keeps the last weights, as in the paper. With ``ema_decay`` 0, weights are not averaged.
     """
 
     max_steps: int = 1500
@@ -53,8 +53,8 @@ class Preset:
 
     Without `training`, the network's ``fit`` finds the weights in closed form. ``epochs`` is a number of passes over
     the data, as in the paper, and replaces ``training.max_steps``. With ``mixup``, the network may be trained on
-    mixtures of cells. With ``counts``, it learns the noise of counts if the reference consists of counts. Otherwise it
-    assumes Gaussian noise.
+    mixtures of cells. With ``counts``, the network learns the noise of counts if the reference consists of counts.
+    Otherwise the network assumes Gaussian noise.
     """
 
     training: TrainingConfig | None
@@ -90,7 +90,7 @@ class Denoiser(nn.Module, ABC):
 
     @property
     def config(self) -> dict[str, int]:
-        """Arguments of the constructor. They and the weights are all that is needed to rebuild the network."""
+        """Arguments of the constructor. The network can be rebuilt from these arguments and its weights."""
         return {name: getattr(self, name) for name in ("n_latent", *self.bounds)}
 
     @classmethod
@@ -151,7 +151,7 @@ class Denoiser(nn.Module, ABC):
     def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
         """Return the posterior variance (n,) of every cell, averaged over latents.
 
-        By default it is estimated from random probes of the network's derivative.
+        By default, the variance is estimated from random probes of the network's derivative.
         """
         return probe_variance(self, z, s, noise)
 
@@ -170,7 +170,7 @@ class Denoiser(nn.Module, ABC):
         """Fit the parts that have a closed form. `typical` is the typical log depth, None without counts."""
 
     def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the training loss of a batch of rows or latents. Networks with a closed form have none."""
+        """Return the training loss of a batch of rows or latents. Networks with a closed form have no loss."""
         raise TypeError(f"{type(self).__name__} is fitted in closed form, not trained.")
 
     def error(self, rows: Tensor, s: Tensor, noise: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from dice._model.networks import Denoiser, Preset, TrainingConfig
 from dice._model.sampler import CellNoise, as_column
 from dice._model.training_data import Rows
 
-#: The depth of the prediction is at least this share and at most this multiple of the depth of the cell, because
-#: training has hardly seen other ratios.
+#: The depth of the prediction is at least this share and at most this multiple of the depth of the cell, because other
+#: ratios are rare in training.
 LEAST_ASKED, MOST_ASKED = 0.5, 20.0
 #: Noise levels of training are log-normal and cover the levels of inference. With counts, two thirds of the rows have
 #: no Gaussian noise, only the noise of counts.
@@ -74,7 +74,7 @@ class DepthDenoiser(Denoiser):
         self.spread = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, n_latent))
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw initial weights. At the start, the filter is not corrected, and the variance is the filter's."""
+        """Draw initial weights. At the start, mean and variance are those of the filter."""
         super().initialize(generator)
         last = self.spread[-1]
         assert isinstance(last, nn.Linear)
@@ -138,7 +138,7 @@ class DepthDenoiser(Denoiser):
         z = rows.noisy + s * torch.randn(rows.noisy.shape, generator=generator, device=batch.device)
         mean = self._mean(z, rows.depths, s)[0]
         error = (rows.target - mean).square().mean(1) * self.filter.weight(s, rows.depths)
-        # The variance reads the hidden state of the mean without training it. Every second row is enough for it.
+        # The variance reads the hidden state of the mean without training this state. Every second row is enough.
         rows, z, s = Rows(batch[::2], self.n_latent), z[::2], s[::2]
         with torch.no_grad():
             mean, hidden = self._mean(z, rows.half_depths, s)
@@ -155,7 +155,7 @@ class DepthDenoiser(Denoiser):
         """Draw noise levels (n, 1) for a batch, stratified over their distribution for a less noisy gradient."""
         n_noisy = n - int(n * WITHOUT_NOISE) if self.counted else n
         jitter = torch.rand(n_noisy, generator=generator, device=device)
-        # In random order: the batches of a small reference always hold all cells in the same order.
+        # The order is random, because batches of a small reference always hold all cells in the same order.
         order = torch.randperm(n, generator=generator, device=device)
         quantile = ((torch.arange(n_noisy, device=device) + jitter) / n_noisy).clamp(1e-6, 1 - 1e-6)
         levels = torch.zeros(n, device=device)
@@ -177,7 +177,7 @@ class DepthDenoiser(Denoiser):
         for block in self.blocks:
             hidden = block(hidden, conditions)
         hidden = self.norm(hidden)
-        # Without counts, the correction must vanish at s = 0, where there is no noise. With counts, it must not.
+        # Without counts, the correction must be zero at s = 0, because there is no noise. With counts, there is noise.
         reach = ((self.filter.counted + s.square()) / (1 + s.square()) / (1 + (s / FADING).square())).sqrt()
         return filtered + reach * self.outlet(hidden), hidden
 

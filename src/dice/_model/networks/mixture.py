@@ -1,6 +1,6 @@
-"""A prior in closed form: a Gaussian mixture. Its posterior under Gaussian noise is a Gaussian mixture, too.
+"""A prior in closed form: a Gaussian mixture. Its posterior under Gaussian noise is also a Gaussian mixture.
 
-It is the ``"gmm"`` preset; benchmarks and tests compare other networks with it. With the covariances
+This is the ``"gmm"`` preset. Benchmarks and tests compare other networks with this mixture. With the covariances
 S_c = Q_c diag(l_c) Q_c', the eigenvalues under noise of level s are l_c + s^2, so every cell may have its own level.
 """
 

@@ -26,7 +26,7 @@ LOG_NOISE = torch.as_tensor(np.log(NOISE_LEVELS[1:]), dtype=torch.float32)
 
 
 def first_step(rho: float) -> int:
-    """Return t0(rho): the step from 1 whose alpha_bar is nearest to 1 / (1 + rho^2)."""
+    """Return t0(rho): the step, at least 1, with alpha_bar nearest to 1 / (1 + rho^2)."""
     return max(int(np.abs(ALPHA_BAR - 1 / (1 + rho**2)).argmin()), 1)
 
 
