@@ -153,9 +153,9 @@ def test_one_file_is_not_two_outputs(tmp_path, capsys):
     for flag in ("--report", "--trained", "--checkpoint"):
         other = str(tmp_path / "." / "same.h5ad")
         assert main(["annotate", "query", "reference", "-o", same, flag, other]) == 1
-        assert f"--output and {flag}, are the file" in capsys.readouterr().err
+        assert f"--output and {flag} are the same file" in capsys.readouterr().err
     assert main(["train", "reference", "-o", same, "--checkpoint", same]) == 1
-    assert "--output and --checkpoint, are the file" in capsys.readouterr().err
+    assert "--output and --checkpoint are the same file" in capsys.readouterr().err
 
 
 def test_a_file_that_has_no_room_is_not_begun(tmp_path, monkeypatch):

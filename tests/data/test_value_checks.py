@@ -348,9 +348,9 @@ def test_totals_are_compared_by_the_genes_at_hand():
         (
             "log",
             "none",
-            r"holds natural logarithms, but the reference holds normalised.*: train again after sc.pp.log1p",
+            r"holds natural logarithms, but the reference holds normalised.*: call sc.pp.log1p",
         ),
-        ("none", "log2", r"but the reference holds logarithms to base 2: train again after sc.pp.log1p"),
+        ("none", "log2", r"but the reference holds logarithms to base 2: call sc.pp.log1p"),
     ],
 )
 def test_logarithms_where_totals_tell(mine, other, fix):

@@ -21,14 +21,14 @@ from dice._model.counts import normalised
 from dice._model.training_data import ROLES
 from dice._types import Chunk, Codes, Floats, Mask
 
-#: Up to this number of cells, each may come from a batch of its own, for example a donor.
+#: Up to this number of cells, every cell may come from a different batch, for example a donor.
 FEW_CELLS = 20
 #: Largest difference between the expression and log1p of the counts times their factor; rounding alone causes 1e-5.
 COUNTS_TOLERANCE = 0.05
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
-    """Return the labels of all cells, with code -1 for missing and blank ones; `who` names the object in errors."""
+    """Return the labels of all cells. Missing and blank labels have the code -1. Errors call the object `who`."""
     labels = _without_blanks(_read_names(adata, labels_key, who))
     _question_numbers(labels, f"{who}.obs[{labels_key!r}]")
     if len(labels.categories) < 2:
@@ -37,7 +37,7 @@ def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categ
 
 
 def _question_numbers(labels: pd.Categorical, where: str) -> None:
-    """Refuse fractions as labels. Warn about whole numbers, because they may be clusters or a wrong column."""
+    """Refuse fractions as labels. Warn about whole numbers, which may be clusters or a wrong column."""
     numbers = labels.categories
     if not pd.api.types.is_numeric_dtype(numbers) or pd.api.types.is_bool_dtype(numbers):
         return
@@ -50,7 +50,7 @@ def _question_numbers(labels: pd.Categorical, where: str) -> None:
 
 
 def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categorical:
-    """Return the batches of all cells. Every cell must have one."""
+    """Return the batches of all cells. Every cell must have a batch."""
     batches = _read_names(adata, batch_key, who)
     missing = adata.obs_names[batches.codes < 0].tolist()
     if missing:
@@ -90,7 +90,7 @@ def read_positions(adata: AnnData, spatial_key: str) -> Floats:
 
 
 def has_cells(reference: object, prior_key: str) -> TypeGuard[AnnData]:
-    """Return whether a reference holds the cells of its prior, with their roles, and not the prior alone."""
+    """Return whether a reference holds the cells of its prior and their roles, not only the prior."""
     return isinstance(reference, AnnData) and reference.n_obs > 0 and PriorKeys(prior_key).split in reference.obs
 
 
@@ -130,7 +130,7 @@ def _without_blanks(found: pd.Categorical) -> pd.Categorical:
 def gene_mask(adata: AnnData, mask_var: str | Mask | None) -> tuple[Codes | None, str | None]:
     """Return the positions of the genes in a mask (None: all genes), and the column of ``var`` with the mask.
 
-    ``"auto"`` takes scanpy's column if it exists, else all genes.
+    ``"auto"`` uses scanpy's column if it exists, otherwise all genes.
     """
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
@@ -144,7 +144,7 @@ def gene_mask(adata: AnnData, mask_var: str | Mask | None) -> tuple[Codes | None
 
 
 def holds_counts(matrix: Matrix) -> bool:
-    """Return whether a matrix holds raw counts, from all values. If only a few are not counts, raise an error."""
+    """Return whether all values of a matrix are raw counts. If only a few values are not counts, raise an error."""
     if not is_counts(matrix.sample()):
         return False
     matrix.rules.whole = True

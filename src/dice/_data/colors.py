@@ -16,8 +16,9 @@ from dice._types import Codes, Floats, Mask
 MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 UNASSIGNED = "unassigned"
 SEQUENTIAL = "viridis"
-#: Ten colour-blind safe colours, then 92 more. Each of these is as far as possible in CIELAB from all colours before,
-#: stands out on white and differs from grey. The two nearest of the first 37 are 22 apart (15 in scanpy's palette).
+#: Ten colour-blind safe colours, then 92 more. Each further colour is as far as possible in CIELAB from all colours
+#: before it, stands out on white and differs from grey. The smallest distance in the first 37 colours is 22 (in
+#: scanpy's palette 15).
 ALL_COLORS = tuple(
     f"#{code}"
     for code in textwrap.wrap(
@@ -29,8 +30,8 @@ ALL_COLORS = tuple(
         "556633FF88CCBB4422996644FF3388556699AA6677663388BB0099AA0066007755664400AA55DDBB88EE888844889900BB7744", 6
     )
 )  # fmt: skip
-#: Okabe and Ito's colours without black and yellow, which is not visible on white, and four of Paul Tol's: safe for
-#: colour-blind readers.
+#: Colours that are safe for colour-blind readers: those of Okabe and Ito without black and without yellow, which is not
+#: visible on white, and four of Paul Tol's colours.
 SAFE, MOST_COLORS = ALL_COLORS[:10], len(ALL_COLORS)
 
 
@@ -39,7 +40,7 @@ class Colors:
     """The colours of the cells of a scatter plot, and their legend."""
 
     name: str
-    #: Codes of the labels, or the numbers themselves; missing ones are NaN.
+    #: Codes of the labels, or the numbers themselves. Missing values are NaN.
     values: Floats
     #: Colour by label, in the order of the categories; None for numbers.
     labels: Mapping[str, str] | None = None
@@ -59,12 +60,12 @@ class Colors:
 
     @property
     def legend(self) -> dict[str, str]:
-        """Colour of every label that cells have, and of missing ones last; empty for numbers."""
+        """Colour of every label that cells have, then of missing labels. Empty for numbers."""
         return {} if self.labels is None else {name: color for name, color, _ in self.groups}
 
     @property
     def groups(self) -> list[tuple[str, str, Mask]]:
-        """Name, colour and cells of every label that cells have, missing ones last."""
+        """Name, colour and cells of every label that cells have, then of missing labels."""
         entries = [*(self.labels or {}).items(), ("NA", MISSING)]
         codes = self.codes % len(entries)
         return [(*entries[code], codes == code) for code in np.unique(codes)]
@@ -98,22 +99,22 @@ def read_groups(adata: AnnData, key: str, *, argument: str = "groupby") -> Color
 
 
 def _by_label(names: list[str], stored: Any) -> dict[str, str]:
-    """Return the colour of every label, as scanpy has stored it beside the data, or else distinct colours."""
+    """Return the colour of every label: the colours that scanpy has stored, or else distinct colours."""
     from matplotlib.colors import to_hex
 
     enough = stored is not None and len(stored) >= len(names)
     colors = [to_hex(color) for color in stored[: len(names)]] if enough else distinct(len(names))
-    # Unassigned cells are grey like missing ones.
+    # Unassigned cells are grey, like cells without a label.
     return dict(zip(names, colors, strict=True)) | ({UNASSIGNED: MISSING} if UNASSIGNED in names else {})
 
 
 def distinct(n: int) -> list[str]:
-    """Return `n` colours: first colour-blind safe ones, then ones that differ most from these, then repeats."""
+    """Return `n` colours: colour-blind safe colours, then colours that differ most from these, then repeats."""
     return [ALL_COLORS[i % len(ALL_COLORS)] for i in range(n)]
 
 
 def are_colors(values: Iterable[str]) -> bool:
-    """Return whether all values are colours, because files may hold anything instead."""
+    """Return whether all values are colours. Files may hold other values."""
     from matplotlib.colors import is_color_like
 
     return all(is_color_like(value) for value in values)

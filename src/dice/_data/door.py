@@ -34,7 +34,7 @@ NODES, DEPTH = (10_000, 1_000), 16
 PER_CHARACTER, PER_TEXT = 4, 64
 #: Bytes that count for every chunk, also if it is not stored: each takes memory and time of HDF5 and zarr.
 PER_CHUNK = 2**15
-#: Filters and codecs that only compress; those of HDF5 in the order of their use. Other codecs may run code.
+#: Filters and codecs that only compress. HDF5 filters are in the order of their use. Other codecs may run code.
 LZF = h5py.h5z.FILTER_LZF
 PACKED = {h5py.h5z.FILTER_DEFLATE: "zlib", LZF: "lzf"}
 HDF5_FILTERS = (h5py.h5z.FILTER_SHUFFLE, *PACKED, h5py.h5z.FILTER_FLETCHER32)

@@ -85,7 +85,7 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
 
 
 def content_of(path: str) -> str:
-    """Return the text of a tree of labels, which may be packed by gzip. A very long one is refused."""
+    """Return the text of a tree of labels, which may be packed by gzip. A very long text is refused."""
     if not Path(path).is_file():  # Reading a pipe would never end.
         raise InputError(f"There is no file {path!r}: pass a dict from child to parent, or a .csv or .obo file.")
     try:

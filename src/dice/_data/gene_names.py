@@ -28,7 +28,7 @@ class Names(NamedTuple):
     orthologs: dict[str, str]
 
     def symbol(self, name: str) -> tuple[str, str]:
-        """Return the current symbol and the kind of name; an unknown name is returned as it is."""
+        """Return the current symbol and the kind of name. An unknown name is returned unchanged."""
         return self.known.get(name) or self.known.get(name.upper()) or (name, "")
 
 
@@ -57,7 +57,7 @@ def _table() -> pd.DataFrame:
 
 
 def species_of(names: pd.Index) -> Species | None:
-    """Return the species of most names, from symbols in their usual case and Ensembl ids; None if few are known."""
+    """Return the species of most names, by symbols in their usual case and Ensembl ids. None if few names are known."""
     bare, kinds = without_versions(names), ("name", "Ensembl id")
     known: dict[Species, int] = {
         species: sum(names_of(species).known.get(name, ("", ""))[1] in kinds for name in bare) for species in PREFIX

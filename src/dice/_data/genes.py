@@ -18,11 +18,11 @@ from dice._model.schema import MAX_NAME
 from dice._types import Codes, Mask
 from dice.options import Options
 
-#: Share of the prior's genes below which a user is warned, and below which a query is refused.
+#: Share of the prior's genes below which a warning is shown, and share below which a query is refused.
 FEW, TOO_FEW = 0.8, 0.2
 #: Number of missing genes listed in the report.
 NAMED_GENES = 10
-#: Ways in which genes with another name are found; the first that applies is reported.
+#: Ways in which genes with another name are found. The first way that applies is reported.
 WAYS = ("ortholog", "former symbol", "Ensembl id")
 #: Missing names that were stored as text.
 _NAMELESS = ("nan", "None", "<NA>")
@@ -80,11 +80,11 @@ def match_genes(
     genes
         Names in the prior.
     gene_key
-        Column of ``adata.var`` with the query's names; None takes ``adata.var_names``.
+        Column of ``adata.var`` with the query's names; None uses ``adata.var_names``.
     min_overlap
         Share of the prior's genes that the query must have.
     species
-        Species of the query; ``"auto"`` finds it by the names.
+        Species of the query; ``"auto"`` finds the species by the names.
     """
     number("min_gene_overlap", min_overlap, least=0, most=1)
     match = _match(adata, genes, gene_key, species)
@@ -104,7 +104,7 @@ def _match(adata: AnnData, genes: Any, gene_key: str | None, species: str = "aut
 
 
 def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> Mask:
-    """Return a mask (n_vars,) of the reference genes that the query has, too. Without any, raise an error."""
+    """Return a mask (n_vars,) of the reference genes that the query also has. Raise an error if there are none."""
     check_storable(reference.var_names, "reference.var_names")
     match = _match(adata, reference.var_names, options.gene_key, options.check.species)
     if len(match.prior) < TOO_FEW * min(len(match.wanted), len(match.names)):
@@ -125,7 +125,7 @@ def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
 
 
 def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> Codes:
-    """Return positions of genes (a mask, positions, or all), sorted by name, so that file order does not matter."""
+    """Return the positions of genes (a mask, positions, or all), sorted by name, so that file order has no effect."""
     positions = np.arange(adata.n_vars) if genes is None else np.arange(adata.n_vars)[genes]
     return positions[np.argsort(adata.var_names.to_numpy(dtype=str)[positions], kind="stable")]
 
@@ -153,7 +153,7 @@ def _where(gene_key: str | None) -> str:
 
 
 def _as_text(values: Any) -> pd.Index:
-    """Return values as text, missing ones as empty text."""
+    """Return values as text. Missing values become empty text."""
     raw = np.asarray(values, dtype=object)
     text = ["" if gone else str(value).strip() for value, gone in zip(raw, pd.isna(raw), strict=True)]
     return pd.Index(["" if name in _NAMELESS else name for name in text], dtype=object)
@@ -170,7 +170,7 @@ def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tupl
     theirs = species_of(wanted)
     ours: Species | None = (species_of(names) or theirs) if species == "auto" else species  # type: ignore[assignment]
     if ours is not None and theirs not in (None, ours):
-        # Capitals do not make a gene of one species a gene of the other: genes with other spelling need an ortholog.
+        # The same letters in other case are not the same gene in two species: such genes need an ortholog.
         spelled = [names_of(ours).symbol(name)[1] in ("case", "former symbol") for name in names]
         exact[(exact >= 0) & np.array(spelled)[exact]] = -1
     own, by = unified(names, ours, theirs)
@@ -193,7 +193,7 @@ def _indexer(names: pd.Index, wanted: pd.Index) -> Codes:
 
 
 def _judge(match: GeneMatch, adata: AnnData, gene_key: str | None, min_overlap: float) -> None:
-    """Warn if few genes were found, and raise an error if too few were."""
+    """Warn if few genes were found, and raise an error if too few genes were found."""
     if match.fraction >= max(FEW, min_overlap):
         return
     hint = _diagnose(match, adata)

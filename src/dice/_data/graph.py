@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 #: Connectivities and distances (n, n).
 NeighborGraph: TypeAlias = tuple[sparse.csr_matrix, sparse.csr_matrix]
 
-#: Averaged connectivities below this are dropped: edges of few samples and little weight.
+#: Averaged connectivities below this value are dropped. They belong to edges of few samples and little weight.
 MIN_WEIGHT = 1e-3
 #: Minimum number of cells for a UMAP. With fewer cells, the first two latents are drawn instead.
 MIN_CELLS_UMAP = 4
-#: Up to this many cells the neighbours of a map are exact.
+#: Maximum number of cells of a map with exact neighbours.
 MAX_EXACT = 50_000
 #: Neighbours of a cell on a map, as in scanpy.
 MAP_NEIGHBORS = 15
@@ -59,7 +59,7 @@ def sample_graphs(
         for embedding in embeddings:
             cells = _with_neighbors(embedding, n_neighbors, metric=metric, random_state=short_seed(random_state))
             distances = sparse.csr_matrix(cells.obsp["distances"])
-            # A distance of zero between two equal cells is an edge all the same.
+            # A distance of zero between two identical cells is also an edge.
             distances.data = np.maximum(distances.data, np.finfo(np.float64).tiny)
             yield sparse.csr_matrix(cells.obsp["connectivities"]), distances
             bar.update()
@@ -104,7 +104,7 @@ def _with_neighbors(values: Floats, n_neighbors: int, **search: Any) -> ad.AnnDa
 
     cells = ad.AnnData(shape=(len(values), 0), obsm={"X": np.ascontiguousarray(values)})
     with openmp_threads_kept(), warnings.catch_warnings():
-        # scipy warns if cells coincide, but the graph is right.
+        # scipy warns if cells are identical, but the graph is right.
         warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
         sc.pp.neighbors(cells, n_neighbors=n_neighbors, use_rep="X", **search)
     return cells

@@ -1,7 +1,7 @@
 """Run functions on the blocks of dask arrays.
 
-dask calls them in threads or on the user's cluster. A function and its data (such as a prior) are sent to each worker
-once.
+dask calls the functions in threads or on the user's cluster. A function and its data (such as a prior) are sent to each
+worker once.
 """
 
 import operator
@@ -45,7 +45,7 @@ def run(data: Any, function: Callable[[Any, slice], T], *, desc: str, summed: bo
     import dask
     from dask.callbacks import Callback
 
-    # A random name, because dask would hash the whole function and its data to find a name.
+    # Use a random name. Otherwise dask would hash the whole function and its data to find a name.
     shared = dask.delayed(function, name=f"dice-{uuid.uuid4().hex}", traverse=False)
     call, add = (dask.delayed(step, pure=False) for step in (operator.call, add_up))
     blocks = data.rechunk({1: -1}).to_delayed().ravel()

@@ -39,7 +39,7 @@ class Matrix:
     adata
         Holds the matrix.
     layer
-        Name of a layer, or None for ``X``; ``.raw`` is never looked at.
+        Name of a layer, or None for ``X``; ``.raw`` is never read.
     genes
         Positions of the wanted genes in the wanted order, or None for all.
     chunk_size
@@ -109,7 +109,7 @@ class Matrix:
         return list(chain.from_iterable(self._gathered(partial(listed, function), desc)))
 
     def take(self, cells: Codes) -> Chunk:
-        """Return some cells, in ascending order, as one chunk. If rows are in memory, no other cells are read."""
+        """Return some cells, in ascending order, as one chunk. Other cells are not read if rows are in memory."""
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
@@ -138,7 +138,7 @@ class Matrix:
             return lazy.run(self.data, function, desc=desc, summed=summed)
 
     def check_values(self) -> None:
-        """Read all values before other work begins, to raise errors about refused ones."""
+        """Read all values before other work begins, to raise errors about refused values early."""
         values = self.data.data if sparse.issparse(self.data) else self.data
         # Usually one check of all stored values suffices. float64 may be finite and yet too large for float32.
         if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self.rules.hold(values):
@@ -169,7 +169,7 @@ class Matrix:
     def sample(self, n_cells: int = SAMPLE_CELLS) -> Chunk:
         """Return about `n_cells` cells from a few places in the matrix, with *all* genes and unchecked values.
 
-        It is for checks and statistics only, because it depends on the order of the file.
+        The sample is for checks and statistics only, because it depends on the order of the file.
         """
         n_cells = min(n_cells, self.n_cells, self._block_size)
         places = min(SAMPLE_PLACES, max(n_cells, 1))

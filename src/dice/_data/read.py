@@ -30,7 +30,7 @@ def names(adata: AnnData, *slots: str) -> list[str]:
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> "pd.Series[Any]":
     """Return one value per cell: a column of ``obs``, a gene, or a column of a table in ``obsm`` ("protein_dice:CD4").
 
-    Errors name the call that writes the column (`step`), or else the user's `argument`.
+    Errors name the call `step` that writes the column or, without `step`, the user's `argument`.
     """
     if key in adata.obs:
         return adata.obs[key]
@@ -74,7 +74,7 @@ def dense(values: Any) -> Any:
 
 
 def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any = slice(None)) -> Any:
-    """Return ``obsm[key]`` of some cells, without reading the others; `step` is the call that writes it."""
+    """Return ``obsm[key]`` of some cells, without reading other cells. `step` is the call that writes this slot."""
     if key not in adata.obsm:
         raise SlotError(f"adata.obsm has no {key!r}: run {step} first.")
     return np.asarray(adata.obsm[key][rows])
@@ -114,7 +114,7 @@ def is_blank(name: Any) -> bool:
 
 
 def record(adata: AnnData, key: str, *, what: str = "record", step: str | None = None) -> Any:
-    """Return ``uns[key]``, which the call `step` writes; without a `step`, None if it is missing."""
+    """Return ``uns[key]``, which the call `step` writes. Without a `step`, return None if it is missing."""
     found = adata.uns.get(key)
     if found is None and step is not None:
         raise SlotError(f"There is no {what} in adata.uns[{key!r}]: run {step} first.")
@@ -125,7 +125,7 @@ def record(adata: AnnData, key: str, *, what: str = "record", step: str | None =
 class Transferred:
     """Labels, probabilities and prediction sets of all cells, as written by :func:`dice.tl.transfer_labels`."""
 
-    #: Labels that the reference has, in its order.
+    #: Labels of the reference, in the order of the reference.
     names: list[str]
     #: Label of every cell, or ``"unassigned"``.
     label: pd.Categorical
@@ -138,7 +138,7 @@ class Transferred:
 
     @property
     def alpha(self) -> float:
-        """The error rate that the call was given."""
+        """The error rate `alpha` of the call."""
         return float(self.record["call"]["alpha"])
 
     @classmethod
@@ -168,7 +168,7 @@ def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[st
 
 
 def label_columns(adata: AnnData) -> list[str]:
-    """Return up to three columns that may hold labels, those with names such as "cell_type" first."""
+    """Return up to three columns that may hold labels. Columns with names such as "cell_type" come first."""
     columns = [name for name in adata.obs if not pd.api.types.is_numeric_dtype(adata.obs[name])]
     columns = [str(name) for name in columns if 2 <= adata.obs[name].nunique() <= MOST_DISTINCT]
     return sorted(columns, key=lambda name: not re.search("type|label|annot", name.lower()))[:3]

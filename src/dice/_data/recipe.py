@@ -20,9 +20,9 @@ from dice._types import Codes, Mask
 MITOCHONDRIAL = ("MT-", "mt-")
 #: Minimum number of varying genes in a batch. With fewer than four, the loess fit crashes the interpreter.
 MIN_VARYING = 10
-#: Share of removed cells above which a warning is shown: damaged cells alone are fewer.
+#: Share of removed cells above which a warning is shown. Usually fewer cells are damaged.
 MANY_LOST = 0.1
-#: Words in the names of columns that tell how cells were measured. Other columns may hold biology.
+#: Words in the names of columns about the measurement of cells. Other columns may hold biology.
 BATCH_WORDS = re.compile(
     r"\b(assay|batch|chemistry|dataset|donor|kit|lane|library|method|modality|plate|platform|project|protocol|run|sample"
     r"|site|source|study|suspension|tech|technology)\b"
@@ -104,10 +104,10 @@ def variable_genes(
     adata: AnnData, n_top_genes: int, who: str, *, layer: str | None = None, batches: pd.Categorical | None = None,
     counts: bool = True,
 ) -> Mask:  # fmt: skip
-    """Return which genes are highly variable; `who` names the data set in errors.
+    """Return a mask of the highly variable genes. Errors call the data set `who`.
 
-    Genes are ranked by counts if ``layers["counts"]``, the `layer` or ``X`` holds them, and otherwise, or with
-    ``counts=False``, by expression. With `batches`, they are ranked within each batch.
+    Genes are ranked by counts if ``layers["counts"]``, the `layer` or ``X`` holds counts. Otherwise, or with
+    ``counts=False``, genes are ranked by expression. With `batches`, genes are ranked within each batch.
     """
     if n_top_genes >= adata.n_vars:
         return np.ones(adata.n_vars, dtype=bool)
@@ -132,7 +132,7 @@ def as_matrix(values: Any) -> Any:
 
 
 def rank_genes(adata: AnnData, flavor: str, *, batch_key: str | None = None, **options: Any) -> Any:
-    """Call ``sc.pp.highly_variable_genes``. The flavor is always given: presets of scanpy 1.13 choose another."""
+    """Call ``sc.pp.highly_variable_genes``. The flavor is always given, because presets of scanpy 1.13 change it."""
     advice = "use more cells" if batch_key is None else "merge small batches, or pass batch_key=None"
     if flavor == "seurat_v3":
         counts = adata.X if options.get("layer") is None else adata.layers[options["layer"]]
@@ -166,7 +166,7 @@ def find_technologies(
 
 
 def batch_columns(adata: AnnData) -> dict[str, Codes]:
-    """Return columns with a few batches as codes, by name. If columns divide the cells alike, only one is kept."""
+    """Return the codes of columns with a few batches, by name. Of columns that divide the cells alike, keep one."""
     found: dict[str, Codes] = {}
     for name in adata.obs:
         words, column = re.sub(r"[^a-z]+", " ", str(name).lower()), adata.obs[name]

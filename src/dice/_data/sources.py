@@ -117,7 +117,7 @@ def clean(block: Any, genes: Codes | None, start: int | Codes, rules: Rules) -> 
 
 
 def stored_values(chunk: Chunk) -> Floats:
-    """Return all values of a dense matrix, or the stored values of a sparse one."""
+    """Return all values of a dense matrix, or the stored values of a sparse matrix."""
     return chunk.data if sparse.issparse(chunk) else chunk
 
 
@@ -179,7 +179,7 @@ def rows_of(data: Any) -> Any:
 
 
 def to_float32(values: Any) -> Floats:
-    """Return a copy as float32. Values beyond its range become infinite, which is an error later."""
+    """Return a copy as float32. Values beyond the range of float32 become infinite, which is an error later."""
     with np.errstate(over="ignore"):
         return np.array(values, dtype=np.float32, order="C")
 

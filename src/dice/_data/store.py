@@ -32,8 +32,8 @@ _TEXTS, _NUMBERS = {"string", "string-array"}, {"array", "numeric-scalar"}
 class Prior(core.LearnedPrior):
     """A learned prior: everything about a reference that a query needs.
 
-    :func:`dice.tl.train_prior` stores one in ``adata.uns["dice"]``; ``save`` and ``load`` keep it in a file of its
-    own, without the cells it was learned from.
+    :func:`dice.tl.train_prior` stores a prior in ``adata.uns["dice"]``. ``save`` and ``load`` keep a prior in its own
+    file, without the reference cells.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Prior(core.LearnedPrior):
 
     @classmethod
     def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
-        """Check a stored prior against the schema, then build it. `known_prior` finds it as long as it is in use."""
+        """Check a stored prior against the schema, then build it. `known_prior` finds the prior while it is in use."""
         prior = super().from_arrays(raw)
         vars(prior)["sha256"] = str(raw["sha256"])
         _in_use.add(prior)
@@ -126,10 +126,10 @@ def _of_kind(leaf: Any, name: str) -> Any:
     return leaf
 
 
-#: Verified priors by the `id` of their object and their key in it, each with the values that were verified. They are
-#: kept as long as the object lives.
+#: Verified priors and the values that were verified, by the `id` of the AnnData object and the key of the prior. They
+#: are kept as long as the object lives.
 _verified: dict[tuple[int, str], tuple[Any, Prior]] = {}
-#: Priors in use, so that a query finds the one that made its embedding.
+#: Priors in use, so that a query finds the prior that made its embedding.
 _in_use: weakref.WeakSet[Prior] = weakref.WeakSet()
 
 
@@ -138,10 +138,10 @@ Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 
 
 def find_prior(source: Reference, *, key: str = "dice", query: AnnData | None = None) -> Prior:
-    """Return the prior of an AnnData object, a prior itself, or the prior of a file or a name.
+    """Return the prior of a reference: an AnnData object, a prior, a file or a name.
 
     The prior of an object is verified once, and again if it is replaced or edited. If the `query` has a prior and
-    `source` has none, the user has swapped them, and an error is raised.
+    `source` has no prior, the user has swapped the arguments, and an error is raised.
     """
     key = new_key("prior_key", key, "dice")
     if isinstance(source, Prior):

@@ -25,8 +25,9 @@ LOGGED = 25.0
 #: Largest share of mistaken cells: one of the 8 places of a sample. Among logarithms, mistakes are counts, values above
 #: `LOGGED` that are `WILD_GAP` times those of other cells, and values below `NEGATIVE` if no other cell is negative.
 FEW_WILD, WILD_GAP, NEGATIVE = 0.13, 2.0, -1.0
-#: A scaled gene has mean 0 and standard deviation 1, both within `CENTRED`; more than `MOST` genes must have them. Mean
-#: 0 is found in .99 of scaled genes of pbmc68k and a pancreas atlas, .22 unscaled, up to .59 after Harmony or ComBat.
+#: A scaled gene has mean 0 and standard deviation 1, up to `CENTRED`. A share above `MOST` of the genes must be scaled.
+#: Mean 0 is found in .99 of scaled genes of pbmc68k and a pancreas atlas, in .22 of unscaled genes, and in up to .59
+#: after Harmony or ComBat.
 CENTRED, MOST = 0.2, 0.8
 #: Share of cells with the smallest value of their gene, above which genes were centred: these values were zeros. It is
 #: .11 or more in pbmc68k. After covariates are regressed out, genes have no common smallest value.
@@ -62,7 +63,7 @@ def is_counts(sample: Chunk, *, least: int = 0) -> bool:
 
 
 def is_raw(sample: Chunk) -> bool:
-    """Return whether a sample holds raw counts. Zeros, ones and twos alone may be expression, and are no proof."""
+    """Return whether a sample holds raw counts. Zeros, ones and twos alone are no proof, as they may be expression."""
     values = stored_values(sample)
     return bool(values[~not_whole(values)].max(initial=0) >= 3) and is_counts(sample)
 
@@ -89,7 +90,7 @@ def is_scaled(sample: Chunk) -> bool:
 
 
 def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
-    """Let a matrix refuse outliers if a `sample` of it, or of its reference, is log-normalised."""
+    """Make a matrix refuse outliers if a `sample` of the matrix, or of its reference, is log-normalised."""
     values = stored_values(_without_wild(sample))
     if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
         matrix.rules.smallest, matrix.rules.largest = NEGATIVE, LOGGED
@@ -159,7 +160,7 @@ def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floa
 
 
 def _problem(ours: Statistics, theirs: Statistics) -> str:
-    """Return how the query differs from the reference and how to fix it, as text for an error; empty if they agree."""
+    """Return an error text: how the query differs from the reference, and the fix. Empty if both agree."""
     if ours["counts"] and not theirs["counts"]:
         return "The query holds raw counts, but the reference holds log-normalised expression: call {both} first"
     if ours["centred"] and theirs["minimum"] >= 0:
@@ -176,7 +177,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
     if mine and other:
         difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference holds {TRANSFORMED[other][0]}"
         if other not in ("log", mine):
-            return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
+            return f"{difference}: call sc.pp.log1p(reference) once on normalised counts, then train again"
         return "" if mine == other else f"{difference}: call {TRANSFORMED[mine][2]} first"
     high, expected = ours["maximum"], theirs["maximum"]
     reach = f"(its maximum is {high:.3g}, the reference's is {expected:.3g})"
@@ -197,7 +198,7 @@ def _excess(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Float
 
 
 def _without_wild(sample: Chunk) -> Chunk:
-    """Return a sample without a few outlier cells, and with 0 for a few values that are too large for logarithms."""
+    """Return a sample without a few outlier cells. A few values that are too large for logarithms become 0."""
     if is_counts(sample) or not sample.shape[0]:
         return sample
     bounds = (sample.min(1), sample.max(1))
@@ -215,7 +216,7 @@ def _without_wild(sample: Chunk) -> Chunk:
 
 
 def _is_wild(values: Floats, n: int) -> Mask:
-    """Return a mask of values that are too large for logarithms, if they are a few of n and far above all others."""
+    """Return a mask of values too large for logarithms, if only a few of n values are, and far above all others."""
     high = (values > LOGGED) & (values < np.inf)
     return high & (0 < high.sum() <= FEW_WILD * n and values[high].min() > WILD_GAP * values[~high].max())
 
@@ -224,7 +225,7 @@ def _totals(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
     """Return the sum of ``function(x)`` over the genes of every cell; infinite if it overflows."""
     values = (chunk.toarray() if sparse.issparse(chunk) else chunk).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        # Values are added in the order of size, so that the order of the genes does not change the rounding.
+        # Add values in the order of their size, so that the order of the genes does not change the rounding.
         return np.sort(function(values), axis=1).sum(1)
 
 

@@ -72,7 +72,7 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
 def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
     """Decorate a verb so that it accepts raw counts: they are log-normalised into a layer first.
 
-    A layer that an earlier call has made is used again. With a `layer`, or without checks, values are used as they are.
+    A layer of an earlier call is used again. With a `layer`, or without checks, values are used as they are.
     """
     signature = inspect.signature(verb)
 
@@ -125,7 +125,7 @@ def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tu
 
 
 def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, gene_key: str | None) -> str | None:
-    """Return the layer in which values of a query match those of a prior; a new one if they must be normalised."""
+    """Return the layer of a query with values like the prior's. It is a new layer if values must be normalised."""
     target_sum = (None if prior is None else prior.statistics.get("sum_log")) or TARGET_SUM
     if prior is None or prior.params.get("layer") != PANEL_LAYER:
         return expression_layer(adata, layer, target_sum, "adata")
@@ -138,7 +138,7 @@ def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, ge
 def comparable_layers(
     adata: AnnData, reference: AnnData, shared: Mask, options: Options
 ) -> tuple[str | None, str | None]:
-    """Return layers of a query and a reference that can be compared; new ones if values must be normalised."""
+    """Return comparable layers of a query and a reference. They are new layers if values must be normalised."""
     layer = options.layer
     if shares_panel(adata, reference, shared, options):
         key = normalise_pair(adata, reference, shared, options)
@@ -149,7 +149,7 @@ def comparable_layers(
 
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
-    """Return the target sum of log-normalised values if all cells have the same one, else ten thousand."""
+    """Return the target sum of log-normalised values if all cells have the same target sum, else ten thousand."""
     return matrix_statistics(Matrix(adata, layer=layer, who=who).sample()).get("sum_log") or TARGET_SUM
 
 

@@ -28,7 +28,7 @@ class Slots:
     uns: Mapping[str, Any] = field(default_factory=dict)
     var: Mapping[str, Any] = field(default_factory=dict)
     obs: Mapping[str, Any] = field(default_factory=dict)
-    #: Keys of ``obs``, ``obsm`` and ``uns`` to delete: results of an earlier call that are no longer true.
+    #: Keys of ``obs``, ``obsm`` and ``uns`` to delete: outdated results of an earlier call.
     stale: frozenset[str] = frozenset()
 
     def __or__(self, other: Self) -> Self:
@@ -73,15 +73,15 @@ def _state(adata: AnnData) -> State:
 
 
 def stand_in(adata: AnnData, *, expression: bool = True) -> AnnData:
-    """Return a new object with the same matrices and values; without ``X`` and layers if not `expression`."""
-    # AnnData warns of names that are numbers. The user cannot change them here.
+    """Return a new object with the same matrices and values. Without `expression`, leave ``X`` and layers out."""
+    # AnnData warns about names that are numbers. The user cannot change the names here.
     obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))
     slots = _entries(adata, *MAPPINGS, "varp") | ({} if expression else {"layers": None})
     return AnnData(adata.X if expression else None, obs=obs, var=var, **slots)
 
 
 def _entries(adata: AnnData, *slots: str) -> State:
-    """Return the values in some slots. From AnnData 0.13 on, ``X`` is a layer without a key: it is left out."""
+    """Return the values in some slots, without ``X``, which is a layer without a key from AnnData 0.13 on."""
     mappings = {name: getattr(adata, name) for name in slots}
     return {name: {key: slot[key] for key in slot if key is not None} for name, slot in mappings.items()}
 
@@ -144,7 +144,7 @@ def embedding_key(adata: AnnData, key_added: Any) -> str:
 
 
 def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
-    """Return a key for results. It must not be that of a prior, of an embedding, or of an input (`besides`)."""
+    """Return a key for results. It must not be the key of a prior, of an embedding, or of an input (`besides`)."""
     taken = None if besides is None else new_key("use_rep", besides, "X_dice")
     if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
         raise InputError(f"key_added={said(key_added)} is taken: pass another key, for example {example!r}.")

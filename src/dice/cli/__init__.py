@@ -21,7 +21,7 @@ from dice.cli import _verbs
 from dice.cli._flags import VERBS, add_arguments, first_sentence, in_flags
 
 FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
-OUTPUT = "file to write (.h5ad or .zarr); an existing one is replaced once the new one is complete"
+OUTPUT = "file to write (.h5ad or .zarr); an existing file is replaced when the new file is complete"
 MAPPED = 'names of known labels in the reference (.json), {"lymphocyte": ["T cell", "B cell"]}'
 STREAM = {"--stream": {"action": "store_true", "help": "read expression chunk by chunk instead of all at once"}}
 #: Arguments of commands that verbs do not have.
@@ -134,7 +134,7 @@ def _check_paths(args: argparse.Namespace) -> None:
     outputs = [(flag, Path(path)) for flag, path in _given(args, OUTPUTS)]
     for (flag, path), (other, second) in combinations(outputs, 2):
         if same_file(path, second):
-            raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: rename one.")
+            raise InputError(f"The outputs --{flag} and --{other} are the same file {str(path)!r}: name another file.")
     for flag, path in outputs:
         is_cells = flag in ("output", "trained") and args.command != "report"
         if is_cells and path.suffix not in SUFFIXES:
@@ -154,7 +154,7 @@ def _shown(message: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return text with control characters written out: names may hold some, and a terminal would obey them."""
+    """Return text with control characters written out, because a terminal would obey control characters in names."""
     return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text)
 
 

@@ -58,9 +58,9 @@ class Parameter:
 
     @property
     def fields(self) -> dict[str, Self]:
-        """Fields of the settings objects that have flags of their own.
+        """Fields of the settings objects that have their own flags.
 
-        The first field has none if the flag of the parameter sets it.
+        The first field has no flag if the flag of the parameter sets it.
         """
         found: dict[str, Self] = {}
         first = int(self.has_flag and len(self.settings) == 1)
@@ -106,7 +106,7 @@ class Parameter:
             return text
 
     def value(self, args: argparse.Namespace) -> Any:
-        """Return the value from the flags: a settings object if one of its fields is given. Ellipsis means no value."""
+        """Return the value of the flags: a settings object if a field is given, and Ellipsis if no flag is given."""
         word = getattr(args, self.name, ...) if self.has_flag else ...
         given = {name: getattr(args, name) for name in self.fields if hasattr(args, name)}
         if not given:

@@ -1,4 +1,4 @@
-"""The commands. Each reads files, calls one verb, writes files and returns a summary.
+"""The commands. Each command reads files, calls one verb, writes files and returns a summary.
 
 The docstring of a command is its help.
 """
@@ -25,7 +25,7 @@ def call(args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
 
 
 def applied(args: argparse.Namespace, *more: Any) -> Any:
-    """Read the cells of the command, and return them after the call of its verb."""
+    """Read the cells of the command, call its verb on them, and return them."""
     cells = read(args.adata, args)
     call(args, cells, *more)
     return cells
