@@ -90,7 +90,7 @@ def load(name: str) -> Prior:
         _download(path, row["sha256"])
     if row is not None and hashlib.sha256(path.read_bytes()).hexdigest() != row["sha256"]:
         raise PriorFormatError(
-            f"{str(path)!r} is not the prior {name!r} of this version: delete it to download it again."
+            f"{str(path)!r} is not the prior {name!r} of this version: delete the file to download it again."
         )
     return _opened(path, name)
 
@@ -124,7 +124,7 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
     """
     path = _path(name)
     if name in _ready():
-        raise InputError(f"`name` must not be the name of a ready prior, got {name!r}: choose another.")
+        raise InputError(f"`name` must not be the name of a ready prior, got {name!r}: pass another name.")
     path.parent.mkdir(parents=True, exist_ok=True)
     described_prior(prior, name, described).save(path)
     return path

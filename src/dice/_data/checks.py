@@ -45,7 +45,7 @@ def _question_numbers(labels: pd.Categorical, where: str) -> None:
         raise InputError(f"{where} must hold names of labels, got numbers such as {numbers[0]:g}.")
     _log.warn(
         f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: pass a column with names "
-        f"as labels_key, or set it to {where}.astype(str)."
+        f"as labels_key, or set {where} = {where}.astype(str)."
     )
 
 
@@ -55,8 +55,8 @@ def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categ
     missing = adata.obs_names[batches.codes < 0].tolist()
     if missing:
         raise InputError(
-            f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {missing[:5]}: fill it "
-            f"in, or remove them with {who}[{who}.obs[{batch_key!r}].notna()].copy()."
+            f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {missing[:5]}: fill in "
+            f"the column, or remove these cells with {who}[{who}.obs[{batch_key!r}].notna()].copy()."
         )
     n_batches, n_cells = len(batches.categories), len(batches)
     if n_cells > FEW_CELLS and 2 * n_batches > n_cells:

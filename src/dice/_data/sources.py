@@ -69,7 +69,7 @@ def check_size(data: Any) -> None:
     if isinstance(stored, h5py.Dataset | h5py.Group) and Path(stored.file.filename).is_file():
         expected, there = stored.file.id.get_filesize(), Path(stored.file.filename).stat().st_size
         if there < expected:
-            raise FileError(f"{stored.file.filename!r} became {expected - there} bytes shorter: open it again.")
+            raise FileError(f"{stored.file.filename!r} became {expected - there} bytes shorter: open the file again.")
 
 
 def checked(matrix: Any) -> Any:

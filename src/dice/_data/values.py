@@ -65,7 +65,7 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
     if key in names(adata, "layers"):
         layer = Matrix(adata, layer=key, who=counts.who)
         if factors_of(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
-            raise InputError(f"{layer.where} does not hold log-normalised counts and would be overwritten: rename it.")
+            raise InputError(f"{layer.where} does not hold log-normalised counts and would be lost: rename the layer.")
     return key
 
 

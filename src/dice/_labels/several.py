@@ -111,7 +111,7 @@ class Source:
                 "of all references, or leave `labels_key` out if all references are priors."
             )
         if own is None:
-            raise InputError(f"Reference {place} has no labels: pass `labels_key`, or a prior trained with it.")
+            raise InputError(f"Reference {place} has no labels: pass `labels_key`, or a prior with labels.")
         source = cls(reference, place, renamed, own, prior)
         known = source.known_labels()
         unknown = [name for name in renamed if name not in known]

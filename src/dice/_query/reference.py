@@ -83,7 +83,7 @@ def own_genes(reference: AnnData, query: Query) -> Codes:
     if (positions < 0).any():
         raise InputError(
             f"The reference has lost {(positions < 0).sum()} genes of its prior, for example "
-            f"{names[positions < 0][:3].tolist()}: pass it with all genes that it had in dice.tl.train_prior."
+            f"{names[positions < 0][:3].tolist()}: pass the reference with all genes of the training."
         )
     return np.asarray(positions, dtype=np.intp)
 

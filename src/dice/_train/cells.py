@@ -212,7 +212,7 @@ def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options:
     if share < FEW:
         _log.say(f"{found} of them: a new prior is trained instead.")
         return None
-    _log.say(f"{found} of them: this prior is used (prior_key='new' trains another one).")
+    _log.say(f"{found} of them: this prior is used (prior_key='new' trains another prior).")
     return prior
 
 
