@@ -154,12 +154,17 @@ def _checksum(cells: pd.Index, nodes: Codes, names: Sequence[str]) -> str:
 
 def check_labelled(labelled: Labelled) -> Labelled:
     """Return labels that have training and calibration cells, or raise an error that says what is missing."""
-    for role, kind, advice in (
-        ("train", "training", "label some, or call dice.tl.train_prior(reference) again"),
-        ("calibration", "calibration", "train its prior with training=dice.Training(calibration_fraction=0.1)"),
-    ):
-        if not len(labelled.cells(role)):
-            raise InputError(f"No {kind} cell of the reference has a label in obs[{labelled.key!r}]: {advice}.")
+    column = f"obs[{labelled.key!r}]"
+    if not len(labelled.cells("train")):
+        raise InputError(
+            f"No training cell of the reference has a label in {column}: label some, or call "
+            "dice.tl.train_prior(reference) again."
+        )
+    if not len(labelled.cells("calibration")):
+        raise InputError(
+            f"No calibration cell of the reference has a label in {column}: train its prior with "
+            "training=dice.Training(calibration_fraction=0.1)."
+        )
     return labelled
 
 
