@@ -30,6 +30,7 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
     return centres[codes] + rng.normal(size=(150, 5)), np.array(["B", "NK", "T"])[codes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_run(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"dice.metrics.{module}"))
