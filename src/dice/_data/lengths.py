@@ -144,7 +144,7 @@ def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
 
 
 def _lzf_bytes(packed: bytes, most: int) -> int:
-    """Return the unpacked size of an LZF chunk in bytes, counted up to `most`, because the library has no limit."""
+    """Return the unpacked size of an LZF chunk in bytes, counted up to `most`. HDF5 would unpack any size."""
     at = size = 0
     while at < len(packed) and size <= most:
         head, is_long = packed[at], packed[at] >= 7 << 5

@@ -152,7 +152,7 @@ class Options:
         return self.shift.batch_key if self.shift else None
 
     def arguments(self, **found: Any) -> dict[str, Any]:
-        """Return all arguments that affect the result. Values in `found` replace them."""
+        """Return all arguments that affect the result. Arguments in `found` replace those of the call."""
         names = ("rho", "method", "likelihood", "layer", "gene_key", "check", "random_state")
         # For a stored shift, only the strategy is kept here, because the shift itself is stored, too.
         shift = self.shift["strategy"] if isinstance(self.shift, Mapping) else self.shift
