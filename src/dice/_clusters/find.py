@@ -115,7 +115,7 @@ def _halved(
     simulated = replace(cells, counts=alike(cells, profile, seeds))
     same = likelihood.latents(simulated.expression, log_depth=simulated.log_depth)
     found += [inference(same, rows).mean, np.asarray(same.y)]
-    # Cells that do not consist of counts have one measurement only.
+    # Cells whose values are not counts have one measurement only.
     counted = cells.whole & ~np.isnan(cells.factor)
     if not counted.all():
         once = inference(likelihood.latents(chunk), rows).mean

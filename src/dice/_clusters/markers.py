@@ -83,7 +83,7 @@ def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
 def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: int | None) -> pd.DataFrame:
     """Return the marker genes of both sides of every split above a cut.
 
-    `leaves` (n, h) holds the leaves of the halves of every cell.
+    `leaves` (n, h) holds the leaf of each of the h halves of a cell's counts.
     """
     tree = cut.tree
     parts = query.matrix.each(partial(leaf_sums, leaves, tree.n_leaves, query.seeds), desc="Comparing genes")

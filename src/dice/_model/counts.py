@@ -26,7 +26,7 @@ LARGEST_COUNT = 1e7
 SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
 
 
-#: Share of the cells with expression that must consist of counts. All cells of six data sets do, but only a quarter of
+#: Share of the cells with expression that must have counts as values. All cells of six data sets do, but only a quarter of
 #: the cells of scanpy's pbmc68k_reduced, whose values were corrected.
 MOSTLY = 0.9
 
@@ -45,7 +45,7 @@ def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata"
 class CellCounts:
     """Counts (n, d) of cells, or of random parts of them, as CSR, and the factor (n,) that normalises each cell.
 
-    `whole` (n,) is True for cells that consist of counts. All other cells have zeros instead of counts.
+    `whole` (n,) is True for cells whose values are counts. All other cells have zeros instead of counts.
     """
 
     counts: sparse.csr_array
@@ -54,7 +54,7 @@ class CellCounts:
 
     @property
     def log_depth(self) -> NDArray[np.float32]:
-        """Log depth -log f (n,) of every cell; NaN for empty cells and for cells that do not consist of counts."""
+        """Log depth -log f (n,) of every cell; NaN for empty cells and for cells whose values are not counts."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.whole, -np.log(self.factor), np.nan).astype(np.float32)
 
@@ -84,7 +84,7 @@ def recover(chunk: Chunk) -> CellCounts:
     smallest = np.full(n, np.nan)
     smallest[filled] = np.minimum.reduceat(values, matrix.indptr[:-1][filled]) if filled.any() else np.nan
     counts, factor, whole = np.zeros_like(values), smallest.copy(), ~filled
-    # Cells with negative values, or with values that overflow, do not consist of counts.
+    # Cells with negative values, or with values that overflow, have no counts.
     hopeless = (smallest <= 0) | (np.bincount(cell, weights=~np.isfinite(values), minlength=n) > 0)
     for tried in SMALLEST_COUNTS:
         entries = np.flatnonzero(~(whole | hopeless)[cell])
@@ -178,7 +178,7 @@ def thinned(
 ) -> sparse.csr_array:
     """Keep a random share (n,) of the counts of every cell, and return log-normalised expression (n, d).
 
-    `seeds` (n,) determine which counts are kept. Cells that do not consist of counts keep their expression, which is
+    `seeds` (n,) determine which counts are kept. Cells whose values are not counts keep their expression, which is
     taken from `strays` (n, d).
     """
     shares = np.where(shares < WHOLE_SHARE, shares, 1.0)

@@ -32,7 +32,7 @@ class Latents:
     residual: NDArray[np.float32]
     #: Mask (n,) of cells without any expression.
     empty: NDArray[np.bool_]
-    #: Log depth (n,); NaN for cells that do not consist of counts.
+    #: Log depth (n,); NaN for cells whose values are not counts.
     log_depth: NDArray[np.float32]
     #: Sum (d,) of expm1(expression) of every gene over the cells.
     gene_sums: Floats | float = 0.0

@@ -60,7 +60,7 @@ class Parameter:
     def fields(self) -> dict[str, Self]:
         """Fields of the settings objects that have their own flags.
 
-        The first field has no flag if the flag of the parameter sets it.
+        The first field is left out if the parameter has a flag that sets this field.
         """
         found: dict[str, Self] = {}
         first = int(self.has_flag and len(self.settings) == 1)
