@@ -26,8 +26,8 @@ LARGEST_COUNT = 1e7
 SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
 
 
-#: Share of the cells with expression that must have counts as values. All cells of six data sets do, but only a quarter of
-#: the cells of scanpy's pbmc68k_reduced, whose values were corrected.
+#: Share of the cells with expression whose values must be counts. In six data sets this holds for all cells, in
+#: scanpy's pbmc68k_reduced, whose values were corrected, for a quarter.
 MOSTLY = 0.9
 
 
