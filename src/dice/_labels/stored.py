@@ -154,17 +154,14 @@ def _checksum(cells: pd.Index, nodes: Codes, names: Sequence[str]) -> str:
 
 def check_labelled(labelled: Labelled) -> Labelled:
     """Return labels that have training and calibration cells, or raise an error that says what is missing."""
-    column = f"obs[{labelled.key!r}]"
-    if not len(labelled.cells("train")):
-        raise InputError(
-            f"No training cell of the reference has a label in {column}: label some, or call "
-            "dice.tl.train_prior(reference) again."
-        )
-    if not len(labelled.cells("calibration")):
-        raise InputError(
-            f"No calibration cell of the reference has a label in {column}: train its prior with "
-            "training=dice.Training(calibration_fraction=0.1)."
-        )
+    problems = {
+        "train": "No training cell of the reference has a label in {}: label some, or train its prior again.",
+        "calibration": "No calibration cell of the reference has a label in {}: train its prior with "
+        "training=dice.Training(calibration_fraction=0.1).",
+    }
+    for role, problem in problems.items():
+        if not len(labelled.cells(role)):
+            raise InputError(problem.format(f"obs[{labelled.key!r}]"))
     return labelled
 
 
