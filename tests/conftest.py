@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: and not in ``make quick``.
 SLOW = (
     "benchmarks", "test_cli.py", "test_doctests.py", "test_figures.py", "test_files.py", "test_graph.py",
-    "test_load.py", "test_mutants.py", "test_out_of_core.py", "test_readme.py", "test_report_browser.py", "test_supply_chain.py",
-    "test_tutorials.py", "test_workflows.py",
+    "test_load.py", "test_mutants.py", "test_out_of_core.py", "test_readme.py", "test_report_browser.py",
+    "test_supply_chain.py", "test_tutorials.py", "test_workflows.py",
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 #: Files and lines of code of the package, and modules and changes of layer of a call. These numbers only go down; the
 #: goals are 150 files, 12,000 lines, and 14/8, 26/18, 30/22 and 55/50 for denoise, transfer_labels, train_prior and
 #: annotate.
-MAX_FILES, MAX_LINES = 135, 11_975
+MAX_FILES, MAX_LINES = 135, 11_974
 WALKS = {
     "denoise": (21, 12),
     "transfer_labels": (37, 34),
