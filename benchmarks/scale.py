@@ -114,7 +114,7 @@ def query(folder: Path, n_cells: int, uncertainty: bool) -> dict[str, float]:
 def reference(folder: Path, n_cells: int, max_steps: int | None = None) -> dict[str, float]:
     """Train on a lazily opened store, and keep the prior for the queries."""
     timed, before = Timed(), peak_mb()
-    timed.watch(_train_prior, "learn", "training")
+    timed.watch(_train_prior, "train_denoiser", "training")
     adata = read_lazy(folder / f"reference_{n_cells}.zarr")
     start, cpu = time.perf_counter(), time.process_time()
     dice.tl.train_prior(adata, training=dice.Training(max_steps=max_steps))
