@@ -50,7 +50,7 @@ class Tree:
         return [leaf for child in self.joined[node - self.n_leaves] for leaf in self.leaves(int(child))]
 
     def members(self, nodes: list[int]) -> Codes:
-        """Return the position in `nodes` (n_leaves,) of the node above every leaf; -1 if there is none."""
+        """Return the position in `nodes` (n_leaves,) of the node above every leaf, or -1 without such a node."""
         codes = np.full(self.n_leaves, -1, dtype=np.intp)
         for position, node in enumerate(nodes):
             codes[self.leaves(node)] = position

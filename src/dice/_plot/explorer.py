@@ -21,7 +21,7 @@ from dice._labels.tree import LabelTree
 from dice._plot import draw
 from dice._types import Floats
 
-#: Columns with more labels are shown without colours, because so many colours could not be told apart.
+#: Columns with more labels are shown without colours, because readers could not tell the colours apart.
 MAX_LABELS = 256
 #: Maximum number of cells that are drawn.
 MOST_ON_MAP = 50_000
